@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -46,6 +46,12 @@ IDLE_MEMORY = "2MB"
 _KEY_COLUMNS = columns_of(KeyRecord)
 _ACCOUNT_COLUMNS = columns_of(Account)
 _GRANT_COLUMNS = columns_of(Grant)
+_TABLES = {
+    "account": ("accounts", _ACCOUNT_COLUMNS),
+    "key": ("keys", (*_KEY_COLUMNS, "digest")),
+    "grant": ("grants", _GRANT_COLUMNS),
+}
+"""The table and the columns for the records of each kind of event."""
 _SHAPE = orjson.dumps({"seq": "BIGINT", "row": {c.name: base_type(c) for c in ROW_COLUMNS}}).decode()
 _INSERT_USAGE = (
     f"INSERT INTO usage BY NAME SELECT unnest(x.row), x.seq AS seq FROM (SELECT from_json(j, '{_SHAPE}') AS x "
@@ -57,6 +63,7 @@ _SPENT = (
     "removed)"
 )
 """What was ever charged: rows, and sums of those that were removed."""
+_PAGE = 5000
 _JOBS = 500
 """Image jobs removed in one transaction; some of them have 64 KB."""
 
@@ -111,11 +118,6 @@ class Store:
             with contextlib.suppress(duckdb.Error):
                 self.connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         self.rows_cached = 0
-
-    def keep_pages(self) -> None:
-        """Give no pages back from now on: a long read would fail at the low limit, and could not go on."""
-        with self._giving_back:
-            self._keeping = True
 
     @property
     def is_gone(self) -> bool:
@@ -206,15 +208,9 @@ class Store:
             if row["usage"] is not None:
                 lines.append(orjson.dumps({"seq": seq, "row": row["usage"]}))
             self._replace_generation(row["generation"])
-        elif kind == "key":
-            self._replace("keys", (*_KEY_COLUMNS, "digest"), row)
-        elif kind == "account":
-            self._replace("accounts", _ACCOUNT_COLUMNS, row)
-        elif kind == "mark":
-            return
-        elif kind == "grant":
-            self._replace("grants", _GRANT_COLUMNS, row)
-        else:
+        elif kind in _TABLES:
+            self._replace(*_TABLES[kind], row)
+        elif kind != "mark":
             raise TollgateError(
                 f'the journal has an event of kind "{kind}", which this program does not know: use the newer program'
             )
@@ -241,6 +237,19 @@ class Store:
 
     # ---- reading
 
+    def pages(self, statement: str) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows of a long SELECT, some thousands at a time, with times in UTC; while nobody writes. From now on the
+        store gives no cached pages back: the read would fail at the low limit, and could not go on."""
+        with self._giving_back:
+            self._keeping = True
+        cursor = self.connection.cursor()
+        try:
+            cursor.execute(statement)
+            while page := cursor.fetchmany(_PAGE):
+                yield [tuple(map(_aware, row)) for row in page]
+        finally:
+            cursor.close()
+
     def read(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """The rows of a SELECT."""
         try:
@@ -261,7 +270,7 @@ class Store:
         self, kind: type[Any], table: str, columns: Sequence[str], rest: str = "", values: Sequence[object] = ()
     ) -> list[Any]:
         rows = self.read(f"SELECT {', '.join(columns)} FROM {table} {rest}", values)
-        return [decode(kind, {c: aware(v) for c, v in zip(columns, row, strict=True)}) for row in rows]
+        return [decode(kind, {c: _aware(v) for c, v in zip(columns, row, strict=True)}) for row in rows]
 
     def snapshot(self, now: datetime) -> Snapshot:
         """Everything that memory starts with. DuckDB computes the sums from grants and usage rows, in exact
@@ -338,6 +347,6 @@ class Store:
             connection.close()
 
 
-def aware(value: object) -> object:
+def _aware(value: object) -> object:
     """A stored value. Times get their time zone, UTC, which the store leaves out."""
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) else value

@@ -251,15 +251,15 @@ async def test_running_gateways_learn_of_moved_data(source: Store, address: str,
 async def test_nothing_is_moved_if_a_sum_would_differ(
     source: Store, address: str, observer: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    read = moving.Contents.snapshot
+    read = moving.EmbeddedStore.snapshot
 
-    def other(contents: Any) -> Any:
-        snapshot = read(contents)
+    def other(*values: Any) -> Any:
+        snapshot = read(*values)
         sums = getattr(snapshot, what)
         sums[next(iter(sums))] += Decimal("0.000000000001")
         return snapshot
 
-    monkeypatch.setattr(moving.Contents, "snapshot", other)
+    monkeypatch.setattr(moving.EmbeddedStore, "snapshot", other)
     with pytest.raises(TollgateError, match=r"nothing was moved: .* was .*, would be"):
         await moving.move(source, address)
     assert await empty(observer)

@@ -12,7 +12,7 @@ import contextlib
 import sqlite3
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,7 +22,6 @@ import duckdb
 from tollgate.config.settings import Credits, Store
 from tollgate.errors import TollgateError
 from tollgate.ledger import Ledger
-from tollgate.ledger.contents import Contents
 from tollgate.ledger.durable_files import write_durably
 from tollgate.ledger.embedded import EmbeddedBackend
 from tollgate.ledger.interface import Snapshot
@@ -31,6 +30,7 @@ from tollgate.ledger.shared.connections import connect, driver_errors, storable
 from tollgate.ledger.shared.records import ACCOUNT, GONE, GRANT, JOB, KEY, job_columns, values_of
 from tollgate.ledger.shared.tables import migrate
 from tollgate.ledger.store import FILE_NAME
+from tollgate.ledger.store import Store as EmbeddedStore
 from tollgate.ledger.store_directory import MOVED_NAME
 from tollgate.ledger.usage_row import COLUMNS
 from tollgate.remembered.minted import written
@@ -47,6 +47,8 @@ _BEGUN = (
     "a move into a shared store was begun and not ended: run `tollgate store move` again, which ends it or finds that "
     "it is done."
 )
+_JOBS = 20
+"""Jobs copied at once; each may hold some megabytes of pictures."""
 _REMOVED = ("account_id", "key_id", "day", "cost", "last_time")
 
 
@@ -81,10 +83,8 @@ async def move(source: Store, address: str, *, dry_run: bool = False) -> Moved:
     backend = EmbeddedBackend(source, moved=True)
     async with Ledger(source, Credits(), backend=backend) as ledger:
         await ledger.settle()
-        contents = Contents(backend.store)
-        move = _Move(
-            source, contents, await asyncio.to_thread(contents.snapshot), await connect(address, "tollgate store move")
-        )
+        snapshot = await asyncio.to_thread(backend.store.snapshot, datetime.now(UTC))
+        move = _Move(source, backend.store, snapshot, await connect(address, "tollgate store move"))
         try:
             moved = await move.run(dry_run=dry_run)
         except (duckdb.Error, sqlite3.Error) as error:
@@ -104,11 +104,11 @@ async def move(source: Store, address: str, *, dry_run: bool = False) -> Moved:
 class _Move:
     """One move, from an open store, over one connection."""
 
-    def __init__(self, source: Store, contents: Contents, snapshot: Snapshot, connection: Connection) -> None:
+    def __init__(self, source: Store, store: EmbeddedStore, snapshot: Snapshot, connection: Connection) -> None:
         self.connection = connection
         self._source = source
         self._name = source.instance
-        self._contents = contents
+        self._store = store
         self._snapshot = snapshot
 
     async def run(self, *, dry_run: bool) -> Moved:
@@ -127,7 +127,7 @@ class _Move:
         """The result of the same move, if it was made before, perhaps by a process that ended before it knew."""
         await self._execute("SELECT pg_advisory_xact_lock(hashtextextended('tollgate store move', 0))")
         row = await self.connection.fetchrow(
-            "SELECT row_count, at FROM tollgate.moved WHERE store = $1", self._contents.identity
+            "SELECT row_count, at FROM tollgate.moved WHERE store = $1", self._identity
         )
         return None if row is None else replace(self._result(0, 0, row["row_count"]), again=True, at=row["at"])
 
@@ -142,9 +142,9 @@ class _Move:
         await self._copy("accounts", ACCOUNT, [[values_of(each, ACCOUNT) for each in snapshot.accounts]])
         keys = [[*values_of(key, KEY), digest.hex()] for key, digest in snapshot.keys]
         await self._copy("keys", (*KEY, "digest"), [keys])
-        grants = await self._copy("grants", GRANT, self._contents.grants())
-        usage_columns = (*(each.name for each in COLUMNS), "instance")
-        rows = await self._copy("usage", usage_columns, self._contents.rows(), (self._name,))
+        grants = await self._copy("grants", GRANT, self._read("grants", GRANT, "created_at, id"))
+        usage = [each.name for each in COLUMNS]
+        rows = await self._copy("usage", (*usage, "instance"), self._read("usage", usage, "seq"), (self._name,))
         jobs = await self._copy_jobs()
         await self._copy_minted()
         await self._add_sums()
@@ -153,12 +153,12 @@ class _Move:
             "INSERT INTO tollgate.instances (name, published, rows_from) VALUES ($1, $2, $3) ON CONFLICT (name) "
             "DO UPDATE SET published = excluded.published, rows_from = excluded.rows_from",
             self._name,
-            self._contents.published,
-            self._contents.whole_from(),
+            self._store.progress("published"),
+            self._whole_from(),
         )
         await self._execute(
             "INSERT INTO tollgate.moved (store, instance, row_count) VALUES ($1, $2, $3)",
-            self._contents.identity,
+            self._identity,
             self._name,
             rows,
         )
@@ -208,6 +208,19 @@ class _Move:
 
     # ---- copying
 
+    @property
+    def _identity(self) -> str:
+        """The store's own id, which it keeps when its files are moved."""
+        return str(self._store.read("SELECT id FROM identity")[0][0])
+
+    def _read(self, table: str, columns: Sequence[str], order: str) -> Iterator[Sequence[tuple[Any, ...]]]:
+        return self._store.pages(f"SELECT {', '.join(columns)} FROM {table} ORDER BY {order}")
+
+    def _whole_from(self) -> datetime | None:
+        """The time from which on no row was removed because of its age; None when none ever was."""
+        [[day]] = self._store.read("SELECT max(day) FROM removed")
+        return None if day is None else datetime.combine(day + timedelta(days=1), time.min, UTC)
+
     async def _execute(self, statement: str, *values: object) -> None:
         await self.connection.execute(statement, *values, timeout=_SECONDS)
 
@@ -234,7 +247,10 @@ class _Move:
         )
 
     async def _copy_jobs(self) -> int:
-        pages = ([[*job_columns(job).values()] for job in page] for page in self._contents.jobs())
+        statement = "SELECT id FROM generations ORDER BY created_at, id"
+        ids = [id for [id] in await asyncio.to_thread(self._store.read, statement)]
+        parts = (ids[start : start + _JOBS] for start in range(0, len(ids), _JOBS))
+        pages = ([[*job_columns(job).values()] for job in self._store.generations(part)] for part in parts)
         return await self._copy("generations", JOB, pages)
 
     async def _add_sums(self) -> None:
@@ -245,7 +261,7 @@ class _Move:
             "AS day, cost, time AS last_time FROM tollgate.usage WHERE instance = $1",
             self._name,
         )
-        async for page in _on_thread(self._contents.removed()):
+        async for page in _on_thread(self._read("removed", _REMOVED, "day")):
             await self.connection.copy_records_to_table("spent", columns=_REMOVED, records=page, timeout=_SECONDS)
         await self._execute(
             "INSERT INTO tollgate.balances (account_id, granted, spent) SELECT id, coalesce((SELECT sum(amount) FROM "
