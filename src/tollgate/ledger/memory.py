@@ -5,10 +5,12 @@ All of it runs on the event loop, so a check and the change after it are one ste
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from itertools import islice
-from typing import Protocol, Self
+from typing import Self
 
 from tollgate.config.settings import Credits
 from tollgate.errors import NO_QUOTA, QuotaExhausted, Unauthorized
@@ -26,29 +28,20 @@ _FORGOTTEN_AT_ONCE = 1024
 it."""
 
 
-class HoldKeeper(Protocol):
-    """Keeps the sums of what is held."""
-
-    def release(self, account_id: str, key_id: str, amount: Decimal) -> None:
-        """Subtract an amount that was held."""
-
-
 class Hold:
     """Credits reserved for a running request. Release it on every way out; a second release does nothing."""
 
-    __slots__ = ("_keeper", "account_id", "amount", "key_id")
+    __slots__ = ("_give_back", "amount")
 
-    def __init__(self, keeper: HoldKeeper, account_id: str, key_id: str, amount: Decimal) -> None:
-        self.account_id = account_id
-        self.key_id = key_id
+    def __init__(self, amount: Decimal, give_back: Callable[[], None]) -> None:
         self.amount = amount
-        self._keeper: HoldKeeper | None = keeper
+        self._give_back: Callable[[], None] | None = give_back
 
     def release(self) -> None:
         """Give the reservation back."""
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.release(self.account_id, self.key_id, self.amount)
+        give_back, self._give_back = self._give_back, None
+        if give_back is not None:
+            give_back()
 
     def __enter__(self) -> Self:
         return self
@@ -180,10 +173,9 @@ class Memory:
             amount = _ZERO
         self.held[account_id] = held + amount
         self.held_by_key[key.id] = self.held_by_key.get(key.id, _ZERO) + amount
-        return Hold(self, account_id, key.id, amount)
+        return Hold(amount, partial(self._release, account_id, key.id, amount))
 
-    def release(self, account_id: str, key_id: str, amount: Decimal) -> None:
-        """See `HoldKeeper`."""
+    def _release(self, account_id: str, key_id: str, amount: Decimal) -> None:
         self.held[account_id] -= amount
         self.held_by_key[key_id] -= amount
 

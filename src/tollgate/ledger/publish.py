@@ -185,10 +185,10 @@ class Publisher:
         return highest
 
     def _highest_in(self, path: Path) -> int:
-        row = self._source.connection.execute(
+        [[highest]] = self._source.connection.execute(
             "SELECT max(seq) FROM read_duckdb(?, table_name = 'usage')", [str(path)]
-        ).fetchone()
-        return row[0] or 0 if row else 0
+        ).fetchall()
+        return highest or 0
 
     def remove_leftovers(self) -> None:
         """Delete temporary files of an earlier process that was killed."""

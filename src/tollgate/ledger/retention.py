@@ -34,9 +34,7 @@ class Retention:
     def __init__(
         self, settings: Store, wall: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._rows = settings.keep_rows_days
-        self._files = settings.keep_files_days
-        self._jobs = settings.keep_jobs_days
+        self._settings = settings
         self._wall = wall
         self._clock = clock
         self._looked_at = clock()
@@ -45,8 +43,8 @@ class Retention:
     def look(self) -> FirstDays | None:
         """The first days to keep. None when everything is kept, when it is not time to look yet, and when the time of
         day was changed since the last look."""
-        now = self._clock()
-        if not (self._rows or self._jobs) or now < self._looked_at + LOOK_SECONDS:
+        now, kept = self._clock(), self._settings
+        if not (kept.keep_rows_days or kept.keep_jobs_days) or now < self._looked_at + LOOK_SECONDS:
             return None
         before, self._offset, self._looked_at = self._offset, self._wall() - now, now
         if abs(self._offset - before) > _DRIFT_SECONDS:
@@ -54,6 +52,6 @@ class Retention:
         today = datetime.fromtimestamp(now + self._offset, UTC).date()
         rows, files, jobs = (
             today - timedelta(days=days) if days else None
-            for days in (self._rows, self._files if self._rows else 0, self._jobs)
+            for days in (kept.keep_rows_days, kept.keep_files_days if kept.keep_rows_days else 0, kept.keep_jobs_days)
         )
         return FirstDays(rows, files, jobs)

@@ -60,8 +60,7 @@ def migrate(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute(
         "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL, applied_at TIMESTAMP NOT NULL)"
     )
-    row = connection.execute("SELECT coalesce(max(version), 0) FROM schema_version").fetchone()
-    found = row[0] if row else 0
+    [[found]] = connection.execute("SELECT coalesce(max(version), 0) FROM schema_version").fetchall()
     if found > len(VERSIONS):
         raise TollgateError(
             f"the store has schema version {found}, this program knows up to {len(VERSIONS)}: use the newer program"

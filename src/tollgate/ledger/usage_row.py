@@ -205,9 +205,7 @@ def sql_text(value: str) -> str:
 
 def comments(name: str) -> list[str]:
     """The `COMMENT ON` statements that store the descriptions in the database file."""
-    statements = [
-        f"COMMENT ON TABLE {name} IS 'one row per request that the gateway answered; times are UTC, money is exact'"
+    return [
+        f"COMMENT ON TABLE {name} IS 'one row per request that the gateway answered; times are UTC, money is exact'",
+        *(f"COMMENT ON COLUMN {name}.{column.name} IS {sql_text(column.about)}" for column in COLUMNS),
     ]
-    for column in COLUMNS:
-        statements.append(f"COMMENT ON COLUMN {name}.{column.name} IS {sql_text(column.about)}")
-    return statements

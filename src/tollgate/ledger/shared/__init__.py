@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from tollgate.config.settings import Credits, Store
@@ -24,6 +25,7 @@ from tollgate.ledger.records import CAP_WINDOWS, Account, AccountSums, CapWindow
 from tollgate.ledger.shared.backend import SharedBackend
 from tollgate.ledger.shared.jobs import SharedGenerations
 from tollgate.ledger.shared.minted_ids import SharedRegister
+from tollgate.ledger.shared.round_parts import granted_amount
 from tollgate.ledger.shared.sign_in_links import SharedLinks
 from tollgate.ledger.usage_row import UsageRow
 
@@ -90,7 +92,8 @@ class SharedLedger(Ledger):
         )
         if "refused" in answer:
             raise QuotaExhausted(cap_reached(key)) if answer["refused"] == "cap" else QuotaExhausted
-        return Hold(rounds, key.account_id, key.id, Decimal(answer["amount"]))
+        amount = granted_amount(answer)
+        return Hold(amount, partial(rounds.release, key.account_id, key.id, amount))
 
     async def admit(self, key: KeyRecord, tokens: int = 0) -> Limits:
         if key.rpm is None and key.tpm is None:
