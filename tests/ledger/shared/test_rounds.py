@@ -50,13 +50,13 @@ async def test_rows_are_written_in_the_order_of_their_numbers(
         monkeypatch.setattr(rounds, "_MOST_ROWS", 2)
     waiting = [alice.ledger.record(row("req_first"))]
     async with asyncio.timeout(20):
-        while shared.rounds._gathered.rows:
+        while shared.rounds._gathered.of("rows"):
             await asyncio.sleep(0.01)
         waiting += [alice.ledger.record(row(f"req_{number}")) for number in range(5)]
         if broken:
             waiting.append(shared.rounds.row("alice", b'{"request_id": "req_broken", "cost": "none"}'))
         waiting.append(asyncio.create_task(alice.ledger.generations.update(made.id, DONE, row("req_job"))))
-        while not shared.rounds._gathered.jobs:
+        while not shared.rounds._gathered.of("jobs"):
             await asyncio.sleep(0.01)
     waiting.append(alice.ledger.record(row("req_last")))
     go_on.set()
@@ -152,7 +152,7 @@ async def test_a_request_rejected_during_an_outage_is_not_queued(alice: Alice) -
     for refused in (rounds_of_alice.admit("alice", {}), rounds_of_alice.hold("alice", "key", {})):
         with pytest.raises(Unavailable, match="the database is away"):
             await refused
-    assert (rounds_of_alice._gathered.admits, rounds_of_alice._gathered.holds) == ([], [])
+    assert rounds_of_alice._gathered.of("admits", "holds") == []
     rounds_of_alice.outage.reason = ""
 
 

@@ -10,63 +10,55 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import groupby
-from operator import itemgetter
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
 from tollgate.errors import TollgateError
+
+Kind = Literal["rows", "jobs", "used", "admits", "holds"]
+"""What a part is, by its name in the argument of `tollgate.round`."""
 
 
 @dataclass(slots=True)
 class Part:
     """One part of a round."""
 
+    kind: Kind
     json: bytes
     account_id: str
     """The account whose balance the answer is to report."""
     future: asyncio.Future[Any]
     """Gets the database's answer."""
     key_id: str = ""
-    seq: int = 0
-    """Number of the newest row when the part was made."""
 
 
 @dataclass(slots=True)
 class Gathered:
-    """What one round sends."""
+    """What one round sends: parts in the order in which they came, and the marks, for which nothing is sent."""
 
-    rows: list[Part] = field(default_factory=list)
-    jobs: list[Part] = field(default_factory=list)
-    used: list[Part] = field(default_factory=list)
-    admits: list[Part] = field(default_factory=list)
-    holds: list[Part] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
     marks: list[asyncio.Future[None]] = field(default_factory=list)
 
-    def parts(self) -> list[Part]:
-        """All but the marks, for which nothing is sent."""
-        return [*self.rows, *self.jobs, *self.used, *self.admits, *self.holds]
+    def of(self, *kinds: Kind) -> list[Part]:
+        """The parts of these kinds."""
+        return [part for part in self.parts if part.kind in kinds]
 
     def alone(self) -> list[Gathered]:
         """The same, each part in a round of its own, the marks last. Rows, and jobs with theirs, stay in the order of
         their numbers: the publisher takes all rows up to the highest number for written."""
-        single = [
-            (part.seq, Gathered(**{kind: [part]}))
-            for kind in ("jobs", "rows", "used", "admits", "holds")
-            for part in getattr(self, kind)
-        ]
-        return [*(alone for _, alone in sorted(single, key=itemgetter(0))), Gathered(marks=self.marks)]
+        return [*(Gathered([part]) for part in self.parts), Gathered(marks=self.marks)]
 
     def holds_by_key(self) -> list[list[Part]]:
         """The holds grouped by key: the database decides about the holds of one key in one step."""
-        return [list(group) for _, group in groupby(sorted(self.holds, key=_key_of), _key_of)]
+        return [list(group) for _, group in groupby(sorted(self.of("holds"), key=_key_of), _key_of)]
 
     def argument(
         self, instance: str, held: Mapping[tuple[str, str], Decimal], holds: Sequence[Sequence[Part]]
     ) -> bytes:
         """The argument of `tollgate.round` as JSON. `held` is what this gateway holds now, by account and key, where
         that has changed; `holds` is what `holds_by_key` returned."""
-        accounts = {part.account_id for part in self.parts()} | {account for account, _ in held}
+        accounts = {part.account_id for part in self.parts} | {account for account, _ in held}
         amounts = [{"account": account, "key": key, "amount": str(amount)} for (account, key), amount in held.items()]
         return (
             b'{"instance":%b,"accounts":%b,"held":%b,"holds":[%b],"rows":[%b],"jobs":[%b],"used":[%b],"admits":[%b]}'
@@ -75,10 +67,10 @@ class Gathered:
                 orjson.dumps(sorted(accounts)),
                 orjson.dumps(amounts),
                 b",".join([b"[%b]" % _joined(group) for group in holds]),
-                _joined(self.rows),
-                _joined(self.jobs),
-                _joined(self.used),
-                _joined(self.admits),
+                _joined(self.of("rows")),
+                _joined(self.of("jobs")),
+                _joined(self.of("used")),
+                _joined(self.of("admits")),
             )
         )
 

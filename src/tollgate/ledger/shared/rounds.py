@@ -25,7 +25,7 @@ import orjson
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger.shared.connections import DatabaseLost, DatabaseRefused, driver_errors, storable
 from tollgate.ledger.shared.instance_session import LOOK_SECONDS, InstanceSession
-from tollgate.ledger.shared.round_parts import Gathered, Part, fail, granted_amount, succeed
+from tollgate.ledger.shared.round_parts import Gathered, Kind, Part, fail, granted_amount, succeed
 from tollgate.outage import Outage
 
 log = logging.getLogger("tollgate.ledger")
@@ -95,13 +95,13 @@ class Rounds:
     def row(self, account_id: str, row: bytes) -> asyncio.Future[None]:
         """Charge a usage row (a JSON object). The future is done when the row is durable; it fails with `Unavailable`
         when the database is away, and the row is written later."""
-        return self._add(self._gathered.rows, self._numbered(row), account_id)
+        return self._add("rows", self._numbered(row), account_id)
 
     def job(self, account_id: str, job: Mapping[str, Any], row: bytes | None) -> asyncio.Future[bool]:
         """Make or change an image job, and charge `row` with it. The result says whether this call did it: another one
         may have been first."""
         part = orjson.dumps(job)[:-1] + b',"row":' + (b"null" if row is None else self._numbered(row)) + b"}"
-        return self._add(self._gathered.jobs, part, account_id)
+        return self._add("jobs", part, account_id)
 
     def mark(self) -> asyncio.Future[None]:
         """Done when everything before it is durable."""
@@ -113,17 +113,17 @@ class Rounds:
     async def admit(self, account_id: str, request: Mapping[str, Any]) -> Any:
         """Count a request against the rate limits of its key: the answer of `tollgate.admit`. Raises `Unavailable`."""
         self._require_database()
-        return await self._add(self._gathered.admits, orjson.dumps(request), account_id)
+        return await self._add("admits", orjson.dumps(request), account_id)
 
     def correct(self, account_id: str, used: Mapping[str, Any]) -> None:
         """Correct the tokens that `admit` counted."""
-        self._add(self._gathered.used, orjson.dumps(used), account_id)
+        self._add("used", orjson.dumps(used), account_id)
 
     async def hold(self, account_id: str, key_id: str, request: Mapping[str, Any]) -> Any:
         """Reserve credits: the answer of `tollgate.hold`. What it grants must be given back with `release`. Raises
         `Unavailable`."""
         self._require_database()
-        future = self._add(self._gathered.holds, orjson.dumps(request), account_id, key_id)
+        future = self._add("holds", orjson.dumps(request), account_id, key_id)
         try:
             return await future
         except asyncio.CancelledError:
@@ -138,11 +138,11 @@ class Rounds:
         self._changed.add((account_id, key_id))
         self._wake.set()
 
-    def _add(self, kind: list[Part], json: bytes, account_id: str, key_id: str = "") -> asyncio.Future[Any]:
+    def _add(self, kind: Kind, json: bytes, account_id: str, key_id: str = "") -> asyncio.Future[Any]:
         if self._closing_until:
             raise Unavailable("the ledger is shutting down")
-        part = Part(json, account_id, self._loop.create_future(), key_id, self.last_seq)
-        kind.append(part)
+        part = Part(kind, json, account_id, self._loop.create_future(), key_id)
+        self._gathered.parts.append(part)
         if self.outage.reason:
             fail(part.future, Unavailable(self.outage.reason))
         self._wake.set()
@@ -171,7 +171,7 @@ class Rounds:
                 await asyncio.wait_for(self._wake.wait(), 0 if at_once else LOOK_SECONDS)
             self._wake.clear()
             taken = self._take(taken)
-            if self._closing_until and not (taken.parts() or taken.marks or self._changed):
+            if self._closing_until and not (taken.parts or taken.marks or self._changed):
                 return
             problem = await self._try(taken)
             # most likely a lost connection: if a new one works, nothing is reported
@@ -186,8 +186,8 @@ class Rounds:
             if self._closing_until and time.monotonic() > self._closing_until:
                 log.critical(
                     "%d row(s) and %d job(s) could not be written before the end: %s",
-                    len(taken.rows),
-                    len(taken.jobs),
+                    len(taken.of("rows")),
+                    len(taken.of("jobs")),
                     problem,
                 )
                 return
@@ -210,22 +210,18 @@ class Rounds:
 
     def _take(self, kept: Gathered) -> Gathered:
         """What the next round sends: what the last one could not write, and what has gathered since. Rows beyond
-        `_MOST_ROWS` wait, and so do jobs then, whose rows have higher numbers."""
-        new = self._gathered
-        rows = [*kept.rows, *new.rows]
-        self._gathered = later = Gathered(rows=rows[_MOST_ROWS:])
-        if later.rows:
-            later.jobs, later.marks = new.jobs, new.marks
-            new.jobs, new.marks = [], []
+        `_MOST_ROWS` wait, and so do the jobs after them, whose rows have higher numbers, and the marks."""
+        new, rows = self._gathered, 0
+        self._gathered = later = Gathered()
+        now = Gathered(marks=kept.marks)
+        for part in (*kept.parts, *new.parts):
+            rows += part.kind == "rows"
+            waits = rows > _MOST_ROWS and part.kind in ("rows", "jobs")
+            (later if waits else now).parts.append(part)
+        (later if later.parts else now).marks += new.marks
+        if later.parts:
             self._wake.set()
-        return Gathered(
-            rows[:_MOST_ROWS],
-            [*kept.jobs, *new.jobs],
-            [*kept.used, *new.used],
-            new.admits,
-            new.holds,
-            [*kept.marks, *new.marks],
-        )
+        return now
 
     async def _round(self, taken: Gathered) -> None:
         """Run one round. When the database refuses a value in it, every part is sent alone, and what it refuses again
@@ -239,7 +235,7 @@ class Rounds:
                 for each in alone:
                     await self._round(each)
                 return
-            for part in taken.parts():
+            for part in taken.parts:
                 log.critical("%s; it is not stored: %s", error.message, part.json.decode())
                 fail(part.future, error)
             for mark in taken.marks:
@@ -247,9 +243,8 @@ class Rounds:
 
     async def _send(self, taken: Gathered) -> None:
         """Send one round and answer everybody in it. Raises before anybody was answered."""
-        parts = taken.parts()
         held = {pair: self._held[pair] for pair in self._changed}
-        if not parts and not held:
+        if not taken.parts and not held:
             for mark in taken.marks:
                 succeed(mark, None)
             return
@@ -281,10 +276,10 @@ class Rounds:
                 self.release(*pair, granted_amount(answer))
             succeed(part.future, answer)
         for part, answer in chain(
-            zip(taken.admits, result["admitted"], strict=True), zip(taken.jobs, result["won"], strict=True)
+            zip(taken.of("admits"), result["admitted"], strict=True), zip(taken.of("jobs"), result["won"], strict=True)
         ):
             succeed(part.future, answer)
-        for future in (*(part.future for part in (*taken.rows, *taken.used)), *taken.marks):
+        for future in (*(part.future for part in taken.of("rows", "used")), *taken.marks):
             succeed(future, None)
 
     def _failed(self, taken: Gathered, problem: str) -> None:
@@ -292,11 +287,10 @@ class Rounds:
         and admissions are refused for good."""
         self._session.drop()
         self.outage.begin(problem, f"{problem}; new work is refused until it can be")
-        for part in (*taken.parts(), *self._gathered.parts()):
-            fail(part.future, Unavailable(problem))
         for gathered in (taken, self._gathered):
-            gathered.holds.clear()
-            gathered.admits.clear()
+            for part in gathered.parts:
+                fail(part.future, Unavailable(problem))
+            gathered.parts = gathered.of("rows", "jobs", "used")
 
     async def _connect(self) -> None:
         held_before = await self._session.open(on_lost=self._wake.set)
