@@ -16,7 +16,9 @@ class Keys:
     def __init__(self, *known: str) -> None:
         self.known = known
 
-    def find_key(self, secret: str):
+    def find_key(self, secret: str | None):
+        if secret is None:
+            raise Unauthorized("missing")
         if secret not in self.known:
             raise Unauthorized("unknown", secret)
         return SimpleNamespace(secret=secret)
