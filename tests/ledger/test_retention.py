@@ -18,11 +18,11 @@ from support.stores import spent_by
 from tollgate.config.settings import Credits, Store
 from tollgate.ledger import Ledger, embedded, ledger_of, publish
 from tollgate.ledger.publish import remove_files
-from tollgate.ledger.records import Generation
+from tollgate.ledger.records import Generation, KeyRecord, columns_of
 from tollgate.ledger.retention import LOOK_SECONDS, Retention
 from tollgate.ledger.schema import VERSIONS
 from tollgate.ledger.shared.removal import Removal
-from tollgate.ledger.store import _KEY_COLUMNS
+from tollgate.ledger.store import _TABLES
 
 from .conftest import Alice, row, settings, with_alice
 
@@ -361,12 +361,14 @@ async def test_a_failed_removal_removes_nothing(tmp_path: Path, caplog: pytest.L
 async def test_an_older_store_is_upgraded_with_its_balances(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
+    def columns_then(kind: type[Any]) -> tuple[str, ...]:
+        newer = ("max_concurrent", "endpoints", "allowed_addresses")
+        return tuple(each for each in columns_of(kind) if each not in newer)
+
     with monkeypatch.context() as older:
         older.setattr("tollgate.ledger.schema.VERSIONS", VERSIONS[:version])
-        older.setattr(
-            "tollgate.ledger.store._KEY_COLUMNS",
-            tuple(each for each in _KEY_COLUMNS if each not in ("max_concurrent", "endpoints", "allowed_addresses")),
-        )
+        older.setattr("tollgate.ledger.store.columns_of", columns_then)
+        older.setitem(_TABLES, "key", ("keys", (*columns_then(KeyRecord), "digest")))
         if version == 1:
             older.setattr("tollgate.ledger.store._SPENT", "usage")
         async with Ledger(settings(tmp_path), Credits()) as ledger:

@@ -39,16 +39,11 @@ SOCKET_NAME = "admin.sock"
 _LONGEST_PATH = 100
 """A socket's path can have 107 bytes; longer ones are reached through a descriptor of their directory."""
 _LINE_LIMIT = 64 * 1024 * 1024
-_ERRORS: dict[str, Callable[[str], TollgateError]] = {
-    "BadRequest": BadRequest,
-    "NotFound": NotFound,
-    "Unavailable": Unavailable,
-    "TollgateError": TollgateError,
-}
+_ERRORS = {each.__name__: each for each in (BadRequest, NotFound, Unavailable, TollgateError)}
 
 
 def _one(kind: type[Any]) -> Callable[[Any], Any]:
-    return lambda value: decode(kind, value)
+    return partial(decode, kind)
 
 
 def _many(kind: type[Any]) -> Callable[[Any], Any]:
@@ -167,9 +162,7 @@ class RemoteLedger:
         return partial(self._call, name)
 
     async def _call(self, name: str, /, *values: Any, **named: Any) -> Any:
-        from tollgate.ledger import Ledger
-
-        bound = inspect.signature(getattr(Ledger, name)).bind(None, *values, **named)
+        bound = inspect.signature(getattr(Administration, name)).bind(None, *values, **named)
         arguments = dict(list(bound.arguments.items())[1:])
         arguments |= arguments.pop("changes", {})
         line = b""
@@ -215,12 +208,10 @@ async def open_books(store: Store, credits: Credits, *, patience: float = 5.0) -
 
 
 async def _connect(path: Path) -> RemoteLedger | None:
-    if not path.exists():
-        return None
     try:
         with _short(path) as address:
             return RemoteLedger(*await asyncio.open_unix_connection(address, limit=_LINE_LIMIT))
-    except (ConnectionError, FileNotFoundError):
+    except (ConnectionError, FileNotFoundError, NotADirectoryError):
         return None
 
 

@@ -23,7 +23,7 @@ import orjson
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger.documents import FOLDER_NAME, LARGE, Documents
 from tollgate.ledger.interface import Snapshot
-from tollgate.ledger.records import Account, Generation, Grant, KeyRecord, columns_of, decode, fitting
+from tollgate.ledger.records import Account, Generation, Grant, KeyRecord, Record, columns_of, decode, fitting
 from tollgate.ledger.schema import migrate, transaction
 from tollgate.ledger.segments import Entry
 from tollgate.ledger.usage_row import ROW_COLUMNS, base_type
@@ -43,13 +43,10 @@ LOG_LIMIT = "2MB"
 IDLE_MEMORY = "2MB"
 """The limit between uses. A higher one was measured no faster: the file's pages are in the system's cache."""
 
-_KEY_COLUMNS = columns_of(KeyRecord)
-_ACCOUNT_COLUMNS = columns_of(Account)
-_GRANT_COLUMNS = columns_of(Grant)
 _TABLES = {
-    "account": ("accounts", _ACCOUNT_COLUMNS),
-    "key": ("keys", (*_KEY_COLUMNS, "digest")),
-    "grant": ("grants", _GRANT_COLUMNS),
+    "account": ("accounts", columns_of(Account)),
+    "key": ("keys", (*columns_of(KeyRecord), "digest")),
+    "grant": ("grants", columns_of(Grant)),
 }
 """The table and the columns for the records of each kind of event."""
 _SHAPE = orjson.dumps({"seq": "BIGINT", "row": {c.name: base_type(c) for c in ROW_COLUMNS}}).decode()
@@ -266,19 +263,19 @@ class Store:
         finally:
             cursor.close()
 
-    def _records(
-        self, kind: type[Any], table: str, columns: Sequence[str], rest: str = "", values: Sequence[object] = ()
-    ) -> list[Any]:
-        rows = self.read(f"SELECT {', '.join(columns)} FROM {table} {rest}", values)
-        return [decode(kind, {c: _aware(v) for c, v in zip(columns, row, strict=True)}) for row in rows]
+    def _records(self, kind: type[Record], rows: str, values: Sequence[object] = ()) -> list[Record]:
+        """Records of a kind; `rows` is the table, the condition and the order."""
+        columns = columns_of(kind)
+        found = self.read(f"SELECT {', '.join(columns)} FROM {rows}", values)
+        return [decode(kind, dict(zip(columns, map(_aware, row), strict=True))) for row in found]
 
     def snapshot(self, now: datetime) -> Snapshot:
         """Everything that memory starts with. DuckDB computes the sums from grants and usage rows, in exact
         decimals."""
         snapshot = Snapshot()
-        snapshot.accounts = self._records(Account, "accounts", _ACCOUNT_COLUMNS, "ORDER BY created_at, id")
+        snapshot.accounts = self._records(Account, "accounts ORDER BY created_at, id")
         digests = dict(self.read("SELECT id, digest FROM keys"))
-        keys = self._records(KeyRecord, "keys", _KEY_COLUMNS, "ORDER BY created_at, id")
+        keys = self._records(KeyRecord, "keys ORDER BY created_at, id")
         snapshot.keys = [(key, bytes.fromhex(digests[key.id])) for key in keys]
         snapshot.granted = dict(self.read("SELECT account_id, sum(amount) FROM grants GROUP BY 1"))
         snapshot.spent = defaultdict(Decimal)
@@ -336,9 +333,7 @@ class Store:
 
     def grants(self, account_id: str) -> list[Grant]:
         """All grants of an account, newest first."""
-        return self._records(
-            Grant, "grants", _GRANT_COLUMNS, "WHERE account_id = ? ORDER BY created_at DESC, id", [account_id]
-        )
+        return self._records(Grant, "grants WHERE account_id = ? ORDER BY created_at DESC, id", [account_id])
 
     def close(self) -> None:
         """Fold the write-ahead log in and let go of the file."""

@@ -9,7 +9,6 @@ from tollgate.config.settings import Store
 from tollgate.errors import TollgateError
 from tollgate.ledger.interface import EventKind, Snapshot
 from tollgate.ledger.memory import Memory
-from tollgate.ledger.records import Generation, Grant
 from tollgate.ledger.shared.change_listener import ChangeListener
 from tollgate.ledger.shared.connections import Connections, connect, driver_errors
 from tollgate.ledger.shared.records import Records
@@ -29,7 +28,8 @@ class SharedBackend:
         self._serving = serving
         self._name = name
         self.connections = Connections(settings.url, name)
-        self.records = Records(self.connections)
+        self.records = records = Records(self.connections)
+        self.generation, self.succeeded, self.grants = records.generation, records.succeeded, records.grants
         self.sessions = SharedSessions(self.connections)
         self.rounds = Rounds(settings.url, settings.instance, name, self._balances)
         self._listener = ChangeListener(settings.url, f"{name} news", self.reread)
@@ -91,15 +91,6 @@ class SharedBackend:
         if kind == "mark":
             return self.rounds.mark()
         raise TollgateError(f'an event of kind "{kind}" cannot be kept here')
-
-    async def generation(self, account_id: str, id: str) -> Generation | None:
-        return await self.records.generation(account_id, id)
-
-    async def succeeded(self, account_id: str, limit: int) -> list[Generation]:
-        return await self.records.succeeded(account_id, limit)
-
-    async def grants(self, account_id: str) -> list[Grant]:
-        return await self.records.grants(account_id)
 
     async def settle(self) -> None:
         if self._serving:

@@ -79,11 +79,8 @@ class Records:
     async def add_account(self, account: Account) -> None:
         """A new account; raises `BadRequest` when there is one of this id."""
         async with self._connections.connection() as connection, connection.transaction():
-            made = await connection.fetchval(
-                f"INSERT INTO tollgate.accounts ({', '.join(ACCOUNT)}) VALUES ({marks(ACCOUNT)}) ON CONFLICT DO "
-                "NOTHING RETURNING id",
-                *values_of(account, ACCOUNT),
-            )
+            statement = f"{_insertion('accounts', ACCOUNT)} ON CONFLICT DO NOTHING RETURNING id"
+            made = await connection.fetchval(statement, *values_of(account, ACCOUNT))
             if made is None:
                 raise account_exists(account.id)
             await connection.execute(
@@ -94,19 +91,13 @@ class Records:
     async def add_key(self, key: KeyRecord, digest: bytes) -> None:
         """A new key."""
         async with self._connections.connection() as connection, connection.transaction():
-            await connection.execute(
-                f"INSERT INTO tollgate.keys ({', '.join(KEY)}, digest) VALUES ({marks((*KEY, 'digest'))})",
-                *values_of(key, KEY),
-                digest.hex(),
-            )
+            await connection.execute(_insertion("keys", (*KEY, "digest")), *values_of(key, KEY), digest.hex())
             await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, f"key {key.id}")
 
     async def add_grant(self, grant: Grant) -> None:
         """Credits given or taken."""
         async with self._connections.connection() as connection, connection.transaction():
-            await connection.execute(
-                f"INSERT INTO tollgate.grants ({', '.join(GRANT)}) VALUES ({marks(GRANT)})", *values_of(grant, GRANT)
-            )
+            await connection.execute(_insertion("grants", GRANT), *values_of(grant, GRANT))
             await connection.execute(
                 "UPDATE tollgate.balances SET granted = granted + $2 WHERE account_id = $1",
                 grant.account_id,
@@ -121,14 +112,8 @@ class Records:
             return
         settings = ", ".join(f"{name} = ${number}" for number, name in enumerate(changes, start=2))
         async with self._connections.connection() as connection, connection.transaction():
-            if (
-                await connection.fetchval(
-                    f"UPDATE tollgate.{what}s SET {settings} WHERE id = $1 RETURNING id",
-                    id,
-                    *map(storable, changes.values()),
-                )
-                is None
-            ):
+            statement = f"UPDATE tollgate.{what}s SET {settings} WHERE id = $1 RETURNING id"
+            if await connection.fetchval(statement, id, *map(storable, changes.values())) is None:
                 raise NotFound(f'no {what} "{id}"')
             await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, f"{what} {id}")
 
@@ -154,17 +139,13 @@ class Records:
     async def succeeded(self, account_id: str, limit: int) -> list[Generation]:
         """The newest successful jobs, at most `limit` and as many as fit into one list, without the providers'
         answers."""
-        return fitting(
-            [
-                _generation(row["document"])
-                for row in await self._connections.rows(
-                    "SELECT document FROM tollgate.generations WHERE account_id = $1 AND status = 'succeeded' ORDER BY "
-                    "created_at DESC, id DESC LIMIT $2",
-                    account_id,
-                    limit,
-                )
-            ]
+        rows = await self._connections.rows(
+            "SELECT document FROM tollgate.generations WHERE account_id = $1 AND status = 'succeeded' ORDER BY "
+            "created_at DESC, id DESC LIMIT $2",
+            account_id,
+            limit,
         )
+        return fitting(_generation(row["document"]) for row in rows)
 
     async def pending(self) -> list[Generation]:
         """All running jobs, oldest first."""
@@ -224,9 +205,10 @@ def _generation(document: str, answer: str = "null") -> Generation:
     return decode(Generation, orjson.loads(document) | {"answer": orjson.loads(answer)})
 
 
-def marks(names: Sequence[str]) -> str:
-    """The placeholders of a statement: $1, $2."""
-    return ", ".join(f"${number}" for number in range(1, len(names) + 1))
+def _insertion(table: str, columns: Sequence[str]) -> str:
+    """The statement that adds one record, with a placeholder ($1, $2) for each column."""
+    places = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
+    return f"INSERT INTO tollgate.{table} ({', '.join(columns)}) VALUES ({places})"
 
 
 def values_of(record: object, names: Sequence[str]) -> list[Any]:

@@ -45,11 +45,10 @@ class Removal:
             await self._remove_jobs(kept.jobs)
         if kept.rows is None:
             return
-        instances = await self._connections.rows("SELECT name FROM tollgate.instances ORDER BY name")
-        for name in [row["name"] for row in instances]:
-            await self._remove_rows(name, kept.rows)
+        for row in await self._connections.rows("SELECT name FROM tollgate.instances ORDER BY name"):
+            await self._remove_rows(row["name"], kept.rows)
             if kept.files is not None:
-                await self._remove_files(name, kept.files)
+                await self._remove_files(row["name"], kept.files)
 
     async def _remove_rows(self, instance: str, kept: date) -> None:
         """Remove published rows, some thousands in one transaction."""
