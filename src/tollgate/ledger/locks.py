@@ -41,7 +41,9 @@ class FileLocks:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
+            holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
+            os.close(self._files.pop())
+            return holder
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         return ""

@@ -65,13 +65,11 @@ def read_segment(path: Path, after: int) -> Iterator[Entry]:
     lines = path.read_bytes().split(b"\n")
     entries = [read_line(line) for line in lines]
     end = max((number for number, entry in enumerate(entries, start=1) if entry), default=0)
-    damaged = 0
     for entry in entries[:end]:
-        if entry is None:
-            damaged += 1
-        elif entry.seq > after:
+        if entry is not None and entry.seq > after:
             after = entry.seq
             yield entry
+    damaged = entries[:end].count(None)
     torn = sum(1 for line in lines[end:] if line)
     if torn:
         log.warning(

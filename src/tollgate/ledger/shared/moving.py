@@ -186,13 +186,8 @@ class _Move:
             ("accounts", [each.id for each in self._snapshot.accounts]),
             ("keys", [key.id for key, _ in self._snapshot.keys]),
         ):
-            there = [
-                row["id"]
-                for row in await self.connection.fetch(
-                    f"SELECT id FROM tollgate.{table} WHERE id = ANY($1) ORDER BY id LIMIT {_SHOWN}", ids
-                )
-            ]
-            if there:
+            statement = f"SELECT id FROM tollgate.{table} WHERE id = ANY($1) ORDER BY id LIMIT {_SHOWN}"
+            if there := [row["id"] for row in await self.connection.fetch(statement, ids)]:
                 raise TollgateError(
                     f"the shared store has {table} of the same names already ({', '.join(there)}): move into a "
                     "database on which no gateway has started yet"
@@ -288,9 +283,7 @@ class _Move:
         )
         if stored != rows:
             raise TollgateError(f"nothing was moved: {stored} rows came of {rows}")
-        accounts = [each.id for each in snapshot.accounts] + [
-            each for each in snapshot.spent if each not in {a.id for a in snapshot.accounts}
-        ]
+        accounts = list({each.id for each in snapshot.accounts} | snapshot.spent.keys())
         balances = await self.connection.fetch(
             "SELECT account_id, granted, spent FROM tollgate.balances WHERE account_id = ANY($1)",
             accounts,

@@ -112,7 +112,6 @@ class Rounds:
 
     async def admit(self, account_id: str, request: Mapping[str, Any]) -> Any:
         """Count a request against the rate limits of its key: the answer of `tollgate.admit`. Raises `Unavailable`."""
-        self._require_database()
         return await self._add("admits", orjson.dumps(request), account_id)
 
     def correct(self, account_id: str, used: Mapping[str, Any]) -> None:
@@ -122,7 +121,6 @@ class Rounds:
     async def hold(self, account_id: str, key_id: str, request: Mapping[str, Any]) -> Any:
         """Reserve credits: the answer of `tollgate.hold`. What it grants must be given back with `release`. Raises
         `Unavailable`."""
-        self._require_database()
         future = self._add("holds", orjson.dumps(request), account_id, key_id)
         try:
             return await future
@@ -139,6 +137,8 @@ class Rounds:
         self._wake.set()
 
     def _add(self, kind: Kind, json: bytes, account_id: str, key_id: str = "") -> asyncio.Future[Any]:
+        if self.outage.reason and kind in ("admits", "holds"):  # a request that can be refused need not wait
+            raise Unavailable(self.outage.reason)
         if self._closing_until:
             raise Unavailable("the ledger is shutting down")
         part = Part(kind, json, account_id, self._loop.create_future(), key_id)
@@ -147,11 +147,6 @@ class Rounds:
             fail(part.future, Unavailable(self.outage.reason))
         self._wake.set()
         return part.future
-
-    def _require_database(self) -> None:
-        """Raises `Unavailable` at once while the database is away: a request that can be refused need not wait."""
-        if self.outage.reason:
-            raise Unavailable(self.outage.reason)
 
     def _numbered(self, row: bytes) -> bytes:
         if b"\\u0000" in row:

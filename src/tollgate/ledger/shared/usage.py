@@ -15,7 +15,6 @@ import orjson
 
 from tollgate.config.settings import Store
 from tollgate.errors import TollgateError
-from tollgate.ledger.interface import StoreInUse
 from tollgate.ledger.locks import FileLocks, once_free
 from tollgate.ledger.publish import Effort, Publisher, naive, unpublished
 from tollgate.ledger.shared.connections import CALL_SECONDS, Connections
@@ -140,11 +139,7 @@ class Publishing:
         return await asyncio.to_thread(self._publisher.highest_seq)
 
     async def _take_name(self, directory: Path) -> None:
-        try:
-            self._locks.take_usage(directory, self._settings.instance)
-        except StoreInUse:
-            self._locks.release()
-            raise
+        self._locks.take_usage(directory, self._settings.instance)
 
     def start(self) -> None:
         """Begin to publish."""
