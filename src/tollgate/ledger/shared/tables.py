@@ -65,13 +65,10 @@ async def _usage_table(connection: Connection) -> None:
         await connection.execute("CREATE INDEX ON tollgate.usage (instance, seq)")
         await connection.execute("CREATE INDEX ON tollgate.usage (instance, time)")
         return
-    known = {
-        row[0]
-        for row in await connection.fetch(
-            "SELECT column_name FROM information_schema.columns "
-            "WHERE table_schema = 'tollgate' AND table_name = 'usage'"
-        )
-    }
+    known = await connection.fetchval(
+        "SELECT array_agg(column_name::text) FROM information_schema.columns "
+        "WHERE table_schema = 'tollgate' AND table_name = 'usage'"
+    )
     for column in COLUMNS:
         if column.name not in known:
             await connection.execute(

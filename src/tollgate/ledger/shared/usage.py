@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -152,33 +152,30 @@ class Publishing:
             await self.publish()
             if began >= self._looks_at and not self.outage.reason:
                 self._looks_at = began + _LOOK_SECONDS
-                await self._tried(self._look)
+                await self._tried(self._look())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), max(self._settings.publish_seconds, self._effort.pause))
 
     async def publish(self) -> None:
         """Bring the files up to date. What fails is logged and tried again."""
         async with self._turn:
-            if await self._tried(self._publish):
+            if await self._tried(asyncio.to_thread(self._publish)):
                 self.outage.end("usage files are published again")
 
-    async def _publish(self) -> None:
-        await asyncio.to_thread(self._publish_here)
-        self._recheck = False
-
-    def _publish_here(self) -> None:
+    def _publish(self) -> None:
         with self._effort:
             self._publisher.publish(datetime.now(UTC), recheck=self._recheck)
+        self._recheck = False
 
     async def _look(self) -> None:
         await self._leftovers.look()
         if not self._publisher.behind:
             await self._removal.look()
 
-    async def _tried(self, work: Callable[[], Awaitable[None]]) -> bool:
+    async def _tried(self, work: Awaitable[None]) -> bool:
         """Do this and log a failure, once for each reason. The result is whether it worked."""
         try:
-            await work()
+            await work
         except (duckdb.Error, OSError, TollgateError, TimeoutError) as error:
             reason = (str(error) or "no answer").splitlines()[0]
             self.outage.begin(reason, unpublished(reason))
