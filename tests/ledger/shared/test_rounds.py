@@ -172,6 +172,22 @@ async def test_a_hold_granted_to_a_request_that_ends_is_released(alice: Alice, m
     assert (await alice.ledger.sums("alice")).held == 0
 
 
+async def test_rows_beyond_the_limit_wait_together_with_the_jobs_and_marks_after_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A job's row has a number, too, so it must not overtake a row; a hold has none, and its request waits for it."""
+    monkeypatch.setattr(rounds, "_MOST_ROWS", 2)
+    waiting = rounds.Rounds("", "a", "a", lambda _: None)
+    new = asyncio.get_running_loop().create_future
+    kinds: tuple[rounds.Kind, ...] = ("rows", "jobs", "rows", "rows", "jobs", "holds", "rows", "used")
+    waiting._gathered.parts = [rounds.Part(kind, b"%d" % place, "alice", new()) for place, kind in enumerate(kinds)]
+    waiting._gathered.marks = [new()]
+    first = waiting._take(rounds.Gathered())
+    then = waiting._take(rounds.Gathered())
+    assert [[int(part.json) for part in taken.parts] for taken in (first, then)] == [[0, 1, 2, 5, 7], [3, 4, 6]]
+    assert (len(first.marks), len(then.marks)) == (0, 1)
+
+
 async def test_an_internal_error_does_not_end_the_rounds(
     alice: Alice, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
