@@ -180,15 +180,12 @@ def compile_discovery(pieces: Pieces, headers: Headers, auth: Authorisation | No
     values: dict[str, Any] = {"vars": pieces.variables, "secret": pieces.secrets}
     headers = {**headers, **compile_headers(pieces, Fields(node).nodes("headers"), ())}
     url = pieces.url(node.get("url"))
-    listed = node.get("list")
-    entries = pieces.reader(listed) if listed is not None else None
-    shape = node.get("model")
-    model = pieces.template(shape, pieces.names("$", "vars")) if shape is not None else None
+    entries = pieces.reader(node.get("list"))
+    shape, when = node.get("model"), node.get("when")
+    model = pieces.template(shape, pieces.names("$", "vars"))
     _check_fields(pieces, shape)
-    when = node.get("when")
-    test = pieces.condition(when) if when is not None else None
-    onward = node.get("next")
-    following = pieces.reader(onward, "vars") if onward is not None else None
+    test = pieces.condition(when)
+    following = pieces.reader(node.get("next"), "vars")
     if url is None or entries is None or model is None or when is not None and test is None:
         return None
     address = url(**values)

@@ -84,7 +84,7 @@ def _rule(pieces: Pieces, node: Map, path: str) -> Rule | None:
     if when is None and not statuses:
         pieces.mistake(node, "a rule needs `when` or `status`: without one it would match every answer", path)
         return None
-    test = pieces.condition(when, HEADERS) if when is not None else None
+    test = pieces.condition(when, HEADERS)
     if when is not None and test is None:
         return None
     at = Fields(node)
@@ -115,11 +115,7 @@ def _warn_of_silence(pieces: Pieces, node: Map, rule: Rule, path: str) -> None:
 
 
 def _reads(pieces: Pieces, node: Map) -> dict[str, Read]:
-    return {
-        name: read
-        for name in FIELDS
-        if (written := node.get(name)) is not None and (read := pieces.reader(written, HEADERS)) is not None
-    }
+    return {name: read for name in FIELDS if (read := pieces.reader(node.get(name), HEADERS)) is not None}
 
 
 def _statuses(node: Node | None) -> tuple[int, ...]:

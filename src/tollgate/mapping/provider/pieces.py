@@ -57,7 +57,11 @@ class Pieces:
             self.problems.extend(errors.problems)
             return None
 
-    def _once(self, compile_piece: Callable[..., Template], node: Node, names: Names, **more: Any) -> Template | None:
+    def _once(
+        self, compile_piece: Callable[..., Template], node: Node | None, names: Names, **more: Any
+    ) -> Template | None:
+        if node is None:
+            return None
         key = (compile_piece, id(node), *names.items())
         if key not in self._made:
             piece = partial(compile_piece, self.document, node, names=names, defines=self.functions, **more)
@@ -78,29 +82,27 @@ class Pieces:
         """The names that a template may read, with the fields of each."""
         return {name: self._fields.get(name) for name in wanted}
 
-    def template(self, node: Node, names: Names, *, answer: bool | None = None) -> Template | None:
+    # Without a node there is nothing to compile: all of these return None.
+
+    def template(self, node: Node | None, names: Names, *, answer: bool | None = None) -> Template | None:
         """A template over the given names; one that reads `$` reads the provider's answer, unless `answer` is False."""
         return self._once(compile_template, node, names, answer="$" in names if answer is None else answer)
 
-    def expression(self, node: Node, *more: str) -> Template | None:
+    def expression(self, node: Node | None, *more: str) -> Template | None:
         """An expression over `$` and more names."""
         return self._once(compile_expression, node, self.names("$", *more))
 
-    def url(self, node: Node | None) -> Template | None:
-        """An address over `$model` and `$vars`; other nodes than text are templates."""
-        if node is None:
-            return None
-        names = self.names("model", "vars")
-        if isinstance(node, Scalar):
-            return self.tried(lambda: compile_url(self.document, node, names=names, defines=self.functions))
-        return self.template(node, names)
+    def url(self, node: Node | None, names: Names | None = None) -> Template | None:
+        """An address over these names (`$model` and `$vars`); other nodes than text are templates."""
+        names = names or self.names("model", "vars")
+        return self._once(compile_url if isinstance(node, Scalar) else compile_template, node, names)
 
-    def reader(self, node: Node, *more: str) -> Read | None:
+    def reader(self, node: Node | None, *more: str) -> Read | None:
         """A template over `$` and more names, as a total function: absent if it cannot be computed."""
         template = self.template(node, self.names("$", *more))
         return total(template) if template is not None else None
 
-    def condition(self, node: Node, *more: str) -> Read | None:
+    def condition(self, node: Node | None, *more: str) -> Read | None:
         """A condition over `$` and more names, as a total function: false if it cannot be computed."""
         template = self.expression(node, *more)
         return total(template.test) if template is not None else None

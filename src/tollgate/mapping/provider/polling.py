@@ -112,21 +112,22 @@ def compile_polling(pieces: Pieces, node: Map | None, path: str) -> Polling | No
     if node is None:
         return None
     names = pieces.names("$", *_NAMES)
-    hosts, condition = node.get("hosts"), node.get("while")
 
     def place(key: str) -> CallTarget | None:
         step, reads = node.get(key), {**names, **({_LAST: None} if key == "fetch" else {})}
         if step is None:
             return None
-        called = JobPieces(pieces, reads, _METHODS).call(step, hosts, f"{path}.{key}", incomplete=node.incomplete)
+        called = JobPieces(pieces, reads, _METHODS).call(
+            step, node.get("hosts"), f"{path}.{key}", incomplete=node.incomplete
+        )
         return CallTarget(*called) if called is not None else None
 
     again, fetch, stream, cancel = (place(key) for key in POLL_CALLS)
     kept = node.get("keep")
     if kept is not None and "fetch" not in node.entries and not node.incomplete:
         pieces.mistake(kept, "`keep` has no effect without `fetch`", f"{path}.keep", "the last answer is the answer")
-    keep = pieces.reader(kept, "http") if kept is not None else None
-    waits = pieces.condition(condition, "http") if condition is not None else None
+    keep = pieces.reader(kept, "http")
+    waits = pieces.condition(node.get("while"), "http")
     if (again is None or waits is None) and stream is None:
         return None
     every = Fields(node).numbers("every", EVERY)

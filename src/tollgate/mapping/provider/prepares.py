@@ -90,13 +90,13 @@ def compile_prepares(pieces: Pieces, node: List | None, path: str) -> tuple[Prep
 
 def _prepare(pieces: Pieces, node: Map, path: str) -> Prepare | None:
     names = {**pieces.names(*_NAMES), **_OLD}
-    at, value, body = node.get("at"), node.get("value"), node.get("body")
+    at = node.get("at")
     steps = _steps(pieces, at, f"{path}.at") if at is not None else None
     called = JobPieces(pieces, names, ("POST", "PUT", "GET")).call(
         node.get("call"), None, f"{path}.call", source="the request"
     )
-    read = pieces.template(value, pieces.names("$", "http")) if value is not None else None
-    content = pieces.template(body, names, answer=False) if body is not None else None
+    read = pieces.template(node.get("value"), pieces.names("$", "http"))
+    content = pieces.template(node.get("body"), names, answer=False)
     if steps is None or called is None or read is None:
         return None
     encoding: BodyEncoding = Fields(node).text("encoding", "json")  # type: ignore[assignment]

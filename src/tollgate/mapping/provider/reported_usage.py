@@ -71,15 +71,15 @@ def compile_reported_usage(pieces: Pieces, *written: Node | None) -> ReportedUsa
         return next((node for block in blocks if (node := block.get(key)) is not None), None)
 
     excludes, when, read, words = (first(key) for key in ("excludes", "when", "read", "words"))
-    template = pieces.template(read, pieces.names("$", "answer_headers", "before")) if read is not None else None
+    template = pieces.template(read, pieces.names("$", "answer_headers", "before"))
     reads_headers = read is not None and mentions(read, "answer_headers")
     fields = [name for text in texts_in(read) for name in _DOCUMENT.findall(text)] if read is not None else []
     return ReportedUsage(
         excludes=frozenset(texts_in(excludes)) if excludes is not None else frozenset(),
-        when=pieces.condition(when) if when is not None else None,
+        when=pieces.condition(when),
         template=template,
         read=total(template) if template is not None else None,
         reads_headers=reads_headers,
         apart=reads_headers or any(name != "usage" for name in fields),
-        words=pieces.template(words, pieces.names("$")) if words is not None else None,
+        words=pieces.template(words, pieces.names("$")),
     )

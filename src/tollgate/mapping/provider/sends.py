@@ -14,7 +14,7 @@ from tollgate.addresses import with_query
 from tollgate.config.load import Map, Node, entries_of, text_in
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import MappingFailure, UnfitRequest
-from tollgate.mapping.pieces import Template, compile_url
+from tollgate.mapping.pieces import Template
 from tollgate.mapping.provider.pieces import Pieces
 from tollgate.mapping.values import text_of
 
@@ -89,20 +89,18 @@ def compile_sends(pieces: Pieces, node: Map | None, path: str) -> Sends | None:
     names = pieces.names(*_NAMES)
 
     def made(at: Node | None) -> Template | None:
-        return pieces.template(at, names, answer=False) if at is not None else None
+        return pieces.template(at, names, answer=False)
 
     def table(key: str) -> dict[str, Template]:
         found = {name: made(value) for name, value in entries_of(node.get(key)).items()}
         return {name: template for name, template in found.items() if template is not None}
 
-    tail, method = node.get("path"), text_in(node.get("method")) or "POST"
+    method = text_in(node.get("method")) or "POST"
     if method == "GET" and "body" in node.entries:
         pieces.mistake(node.entries["body"], "a GET has no body", f"{path}.body", "write it under `query` or `path`")
     return Sends(
         method,
-        pieces.tried(lambda: compile_url(pieces.document, tail, names=names, defines=pieces.functions))
-        if tail is not None
-        else None,
+        pieces.url(node.get("path"), names),
         table("query"),
         {name.lower(): template for name, template in table("headers").items()},
         made(node.get("body")),
