@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from itertools import groupby
 from typing import Any
 
@@ -113,11 +114,8 @@ def compile_edits(
 
 def chain(lists: Sequence[EditList | None]) -> EditList | None:
     """Several lists as one, in order; None if there is nothing to do."""
-    made: EditList | None = None
-    for entry in lists:
-        if entry is not None:
-            made = entry if made is None else made.then(entry)
-    return made
+    present = [entry for entry in lists if entry is not None]
+    return reduce(EditList.then, present) if present else None
 
 
 def compile_scope(

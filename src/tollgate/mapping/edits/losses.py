@@ -52,16 +52,13 @@ class Losses:
     def made(self, edit: Edit, reads: Reads) -> None:
         """An edit has been written, which read `reads` of the document."""
         if edit.verb in ("set", "default"):
-            self._put(reads)
+            self._moved |= set(reads.fields)
+            self._all_moved = self._all_moved or reads.whole
             tops = [_top(entry) for entry in edit.entries]
             named, whole = frozenset(top for top in tops if top is not None), None in tops
             self.own |= OwnFields(others=named, whole=whole) if _reads(reads) else OwnFields(named, whole=whole)
         elif edit.verb == "rename":
             self.own |= OwnFields(others=frozenset(str(plain(e.value)) for e in edit.entries if e.value is not None))
-
-    def _put(self, reads: Reads) -> None:
-        self._moved |= set(reads.fields)
-        self._all_moved = self._all_moved or reads.whole
 
     def report(self, place: Place, entry: Entry, condition: str = "") -> None:
         """Write code that reports what an edit removes, unless it was read before or is never lost."""

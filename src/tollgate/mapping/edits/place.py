@@ -21,25 +21,17 @@ def label_of(value: Any) -> str | None:
 
 def everywhere(value: Any, change: Callable[[dict[str, Any], Any, Any], Any], document: Any, context: Any) -> Any:
     """`value` with `change` applied to every object in it, innermost first; the same object if nothing changes."""
-    if type(value) is dict:
-        made: Any = None
-        for key, item in value.items():
-            new = everywhere(item, change, document, context)
-            if new is not item:
-                if made is None:
-                    made = value.copy()
-                made[key] = new
-        return change(value if made is None else made, document, context)
-    if type(value) is list:
-        made = None
-        for place, item in enumerate(value):
-            new = everywhere(item, change, document, context)
-            if new is not item:
-                if made is None:
-                    made = value.copy()
-                made[place] = new
-        return value if made is None else made
-    return value
+    is_object = type(value) is dict
+    if not is_object and type(value) is not list:
+        return value
+    made = value
+    for key, item in value.items() if is_object else enumerate(value):
+        new = everywhere(item, change, document, context)
+        if new is not item:
+            if made is value:
+                made = value.copy()
+            made[key] = new
+    return change(made, document, context) if is_object else made
 
 
 RUNTIME: dict[str, object] = {"label_of": label_of, "everywhere": everywhere}
