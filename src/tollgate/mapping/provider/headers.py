@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tollgate.config.load import Node
@@ -13,6 +13,9 @@ from tollgate.mapping.provider.pieces import Pieces
 
 Headers = Mapping[str, tuple[frozenset[str], Template]]
 """By lower-case name: the names it reads that are only known for a call, and its template."""
+MadeHeader = Callable[..., Any]
+"""A header with the values that are known at start: of (context, headers=, stream=, native=), its value for one call,
+or None if it is absent. All headers of a call get the same context, and so the same time and nonce."""
 
 _OF_A_REQUEST = ("headers", "stream", "native")
 """Known only with the client's request."""
@@ -35,21 +38,16 @@ def compile_headers(
     return made
 
 
-class MadeHeader:
-    """A header with the values that are known at start; those of the request and of the moment are missing."""
+def _made_header(reads: frozenset[str], template: Template, values: Mapping[str, Any]) -> MadeHeader:
+    reads_nonce = "nonce" in reads
 
-    __slots__ = ("_reads_nonce", "_template", "_values")
+    def made(context: Context, *, headers: Mapping[str, str], stream: bool, native: bool) -> Any:
+        nonce = context.nonce if reads_nonce else None
+        return template(
+            None, context, headers=headers, stream=stream, native=native, now=context.now, nonce=nonce, **values
+        )
 
-    def __init__(self, reads: frozenset[str], template: Template, values: Mapping[str, Any]) -> None:
-        self._template = template
-        self._values = values
-        self._reads_nonce = "nonce" in reads
-
-    def __call__(self, context: Context, *, headers: Mapping[str, str], stream: bool, native: bool) -> Any:
-        """Its value for one call, or None if it is absent. All headers of a call get the same `context`, and so the
-        same time and nonce."""
-        moment = {"now": context.now, "nonce": context.nonce if self._reads_nonce else None}
-        return self._template(None, context, headers=headers, stream=stream, native=native, **moment, **self._values)
+    return made
 
 
 def split_headers(
@@ -60,7 +58,7 @@ def split_headers(
     fixed, made = {}, []
     for name, (reads, template) in headers.items():
         if reads:
-            made.append((name, MadeHeader(reads, template, values)))
+            made.append((name, _made_header(reads, template, values)))
         elif (value := template(None, context, **values)) is not None:
             fixed[name] = str(value)
     return fixed, tuple(made)
