@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tollgate.mapping.compiler import Mapping
@@ -105,22 +106,18 @@ class StreamConverter:
 
     def finish(self) -> list[Out]:
         """The upstream ended: close what is open, then send the finish, or an error if it never stopped."""
-        run = self._run
-        out = run.out = []
-        try:
-            run.finish()
-        except Fault as fault:
-            self._failed(fault)
-        lose_unread(self.target, run, self._context)
-        return out
+        return self._end(self._run.finish)
 
     def fail(self, message: str, type: str | None = None) -> list[Out]:
         """The connection or the gateway failed: send an error, unless the stream is already over."""
+        self._run.defer_errors = False
+        return self._end(self._run.fail, {"message": message, "type": type})
+
+    def _end(self, end: Callable[..., None], *arguments: object) -> list[Out]:
         run = self._run
         out = run.out = []
-        run.defer_errors = False
         try:
-            run.fail({"message": message, "type": type})
+            end(*arguments)
         except Fault as fault:
             self._failed(fault)
         lose_unread(self.target, run, self._context)

@@ -131,17 +131,16 @@ class _Builder:
         for step, value in node.entries.items():
             if step not in STEPS:
                 unit.mistake(node.keys[step], f"unknown key `{step}`", known_words(step, STEPS))
-            elif step in _MADE:
-                steps[step] = name = f"say_{kind}_{step}"
+                continue
+            steps[step] = name = f"say_{kind}_{step}"
+            if step in _MADE:
                 scope = Scope({**self.base, "part": PART})
                 templates.function(unit, f"{name}(R, P, C)", value, scope, f"{kind}.{step}" if unit.trace else "")
             elif step == "delta":
-                steps[step] = name = f"say_{kind}_delta"
                 code = self._function(f"{name}(R, P, V, C)", value, PART, DELTA, FIELDS)
                 if is_steady([*self.stamp_code, *(text for _, text, _ in code.lines)]):
                     self.out.steady.add(kind)
             else:
-                steps[step] = name = f"say_{kind}_{step}"
                 code = self._function(f"{name}(R, P, C)", value, PART)
                 if step == "close" and any(_STOP.search(text) for _, text, _ in code.lines):
                     self.out.close_depends_on_stop.add(kind)

@@ -260,10 +260,11 @@ class Run(Parts):
         if label is None or isinstance(label, (list, dict)):
             return
         name = clipped(text_of(label), 80)
-        if name in self.unmatched or len(self.unmatched) < 50:
-            if name not in self.unmatched:
-                self.context.lose(f"stream event {name}")
-            self.unmatched[name] = self.unmatched.get(name, 0) + 1
+        if name in self.unmatched:
+            self.unmatched[name] += 1
+        elif len(self.unmatched) < 50:
+            self.context.lose(f"stream event {name}")
+            self.unmatched[name] = 1
 
     def whole(self) -> dict[str, Any]:
         """The answer so far, as a hub response. Parts have the names that were sent to the client (`item`), and `cut`
