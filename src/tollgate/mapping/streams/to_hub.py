@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
-from tollgate.config.load import List, Map, Node, Scalar, lookup, text_in
+from tollgate.config.load import List, Map, Mark, Node, Scalar, text_in
 from tollgate.mapping import hub, templates
 from tollgate.mapping.directives import each, let, match, when
 from tollgate.mapping.names import ENGINE, EVENT, OWN_PART, OWN_RESPONSE, RUN, SEEN, WHOLE
@@ -301,40 +302,34 @@ def _do(site: Site, call: str, line: int) -> None:
 
 
 def _checked_keys(site: Site, name: str, node: Node) -> bool:
+    """Whether an operation's keys are right; mistakes are noted in the unit."""
+    found = [*_mistaken_keys(name, node), *_mistaken_kind(node)] if isinstance(node, Map) else []
+    for at, message, hint in found:
+        site.unit.mistake(at, message, hint)
+    return not found
+
+
+def _mistaken_keys(name: str, node: Map) -> Iterator[tuple[Node | Mark, str, str]]:
     operation = OPERATIONS[name]
-    good = True
-    if isinstance(node, Map) and operation.fields:
-        for key, mark in node.keys.items():
-            if key not in operation.fields and not key.startswith("$"):
-                site.unit.mistake(mark, f"`{name}` has no field `{key}`", known_words(key, operation.fields))
-                good = False
-            elif key.startswith("$") and name != "error":
-                site.unit.mistake(mark, f"no directive stands directly in `{name}`", "put it beside the operation")
-                good = False
-        whole_text = [field for field in ("text", "args", "so_far", "leaves") if field in node.entries]
-        for field in ("so_far", "leaves"):
-            if field in node.entries and len(whole_text) > 1:
-                site.unit.mistake(node.keys[field], f"`{field}` stands instead of `text`")
-                good = False
-                break
-        if "steady" in node.entries:
-            promise = node.entries["steady"]
-            if not (isinstance(promise, Scalar) and promise.value is True):
-                site.unit.mistake(promise, "`steady` is a promise", "true, or leave it out")
-                good = False
-        for key in operation.needs:
-            if key not in node.entries:
-                site.unit.mistake(node, f"`{name}` needs `{key}`")
-                good = False
-    kind = lookup(node, "kind")
-    if (
-        isinstance(kind, Scalar)
-        and isinstance(kind.value, str)
-        and "$" not in kind.value
-        and kind.value not in hub.KINDS
-    ):
-        hint = suggest(kind.value, hub.KINDS)
-        if hint:
-            site.unit.mistake(kind, f"unknown kind of part `{kind.value}`", hint)
-            good = False
-    return good
+    if not operation.fields:
+        return
+    for key, mark in node.keys.items():
+        if key not in operation.fields and not key.startswith("$"):
+            yield mark, f"`{name}` has no field `{key}`", known_words(key, operation.fields)
+        elif key.startswith("$") and name != "error":
+            yield mark, f"no directive stands directly in `{name}`", "put it beside the operation"
+    whole_text = [field for field in ("so_far", "leaves", "text", "args") if field in node.entries]
+    if len(whole_text) > 1 and whole_text[0] in ("so_far", "leaves"):
+        yield node.keys[whole_text[0]], f"`{whole_text[0]}` stands instead of `text`", ""
+    promise = node.get("steady")
+    if promise is not None and not (isinstance(promise, Scalar) and promise.value is True):
+        yield promise, "`steady` is a promise", "true, or leave it out"
+    for key in operation.needs:
+        if key not in node.entries:
+            yield node, f"`{name}` needs `{key}`", ""
+
+
+def _mistaken_kind(node: Map) -> Iterator[tuple[Node | Mark, str, str]]:
+    kind = text_in(node.get("kind")) or ""
+    if "$" not in kind and kind not in hub.KINDS and (hint := suggest(kind, hub.KINDS)):
+        yield node.entries["kind"], f"unknown kind of part `{kind}`", hint
