@@ -353,6 +353,23 @@ async def test_a_stream_inside_a_field_of_the_events_of_another(tmp_path, framin
         assert text_of(reply) == "hi there" and events_of(reply)[-1]["usage"]["total_tokens"] == 15
 
 
+@pytest.mark.parametrize("size", [1, 2, 5])
+async def test_a_base64_piece_of_an_inner_stream_may_end_inside_a_character(tmp_path, size):
+    write_mapping(tmp_path, "relayed", MAPPING + STREAM)
+    text = "né ☃ 😀"
+    bits = [*({"bit": letter} for letter in text), BITS[-1]]
+    inner = "".join(f"data: {json.dumps(bit, ensure_ascii=False)}\n\n" for bit in bits).encode()
+    pieces = [b64encode(inner[at : at + size]).decode() for at in range(0, len(inner), size)]
+    framing = '"ndjson", inner: sse, inner_of: "$.chunk | from_base64"'
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "relayed", framing=framing)},
+        apps={"acme": replying(blocks=[f'{{"chunk": "{piece}"}}\n'.encode() for piece in pieces], headers=SSE)},
+    ) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
+        assert text_of(reply) == text and events_of(reply)[-1]["usage"]["total_tokens"] == 15
+
+
 async def test_json_lines_inside_the_frames_of_an_event_stream_are_read(tmp_path):
     write_mapping(tmp_path, "bits", MAPPING + STREAM)
     lines = b"".join(json.dumps(bit).encode() + b"\n" for bit in BITS)

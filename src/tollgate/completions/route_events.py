@@ -12,6 +12,7 @@ from tollgate import sse
 from tollgate.completions.native import LARGE_EVENT, check_event, parsed_event
 from tollgate.config.model import TEXT_FRAMINGS
 from tollgate.mapping import Context, MappingFailure
+from tollgate.mapping.context import PieceContext
 from tollgate.upstream.framing import Frame, decoder
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ def converts_frames(offer: Offer) -> bool:
 Received = tuple[str | None, Any, bool]
 """One event of a route: its name in the framing, its value after unwrapping and edits, and whether it may report an
 error."""
+
+
+_PIECES = PieceContext()
 
 
 class RouteEvents:
@@ -87,11 +91,11 @@ class RouteEvents:
                 self.done = self.done or data == b"[DONE]"
                 return b""
         try:
-            piece = self._offer.inner_of(event) if self._offer.inner_of is not None else None
+            piece = self._offer.inner_of(event, _PIECES) if self._offer.inner_of is not None else None
         except MappingFailure as failure:
             self.unfit = self.unfit or failure
             return b""
-        return piece.encode("utf-8", "replace") if isinstance(piece, str) else b""
+        return piece.encode("utf-8", "surrogateescape") if isinstance(piece, str) else b""
 
     def _read_frames(self, frames: Sequence[Frame | sse.Event]) -> list[Received]:
         found: list[Received] = []

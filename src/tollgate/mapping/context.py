@@ -52,6 +52,7 @@ class Context:
     )
 
     _nonce: str
+    in_pieces = False
 
     def __init__(
         self,
@@ -151,3 +152,10 @@ class Context:
 def new_nonce() -> str:
     """32 hexadecimal digits that cannot be predicted."""
     return token_hex(16)
+
+
+class PieceContext(Context):
+    """The context in which `inner_of` reads the pieces of a stream: `from_base64` keeps bytes that are not UTF-8."""
+
+    __slots__ = ()
+    in_pieces = True

@@ -84,14 +84,17 @@ def _once_more(text: str) -> Any:
     return found if type(found) is dict else text
 
 
-def from_base64(value: Any) -> str | None:
-    """The text inside base64 text, of either alphabet and with or without padding; absent when it is not that."""
+def from_base64(value: Any, context: Context) -> str | None:
+    """The text inside base64 text, of either alphabet and with or without padding; absent when it is not that.
+
+    Where a piece of a stream is read, which may end inside a character, bytes that are not UTF-8 become surrogates.
+    """
     if type(value) is not str:
         return None
     try:
         return base64.b64decode(
             value.replace("-", "+").replace("_", "/") + "=" * (-len(value) % 4), validate=True
-        ).decode()
+        ).decode(errors="surrogateescape" if context.in_pieces else "strict")
     except ValueError:  # of letters beyond ASCII, too
         return None
 
