@@ -41,24 +41,20 @@ class Watch:
     def __init__(self, files: Iterable[str]) -> None:
         self.reached: dict[str, set[int]] = {file: set() for file in files}
 
-    def _local(self, frame: FrameType, event: str, _arg: Any) -> Any:
-        if event == "line":
-            self.reached[frame.f_code.co_filename].add(frame.f_lineno)
-        return self._local
-
-    def _call(self, frame: FrameType, _event: str, _arg: Any) -> Any:
+    def _trace(self, frame: FrameType, _event: str, _arg: Any) -> Any:
+        """Called by Python for each call, and for each line of the frames for which it returned itself."""
         found = self.reached.get(frame.f_code.co_filename)
         if found is None:
             return None
         found.add(frame.f_lineno)
-        return self._local
+        return self._trace
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch this thread."""
         before = sys.gettrace()
-        threading.settrace(self._call)
-        sys.settrace(self._call)
+        threading.settrace(self._trace)
+        sys.settrace(self._trace)
         try:
             yield
         finally:
@@ -91,12 +87,10 @@ def _lines(code: CodeType) -> set[int]:
 
 
 def _ranges(lines: list[int]) -> str:
-    out: list[str] = []
-    start = previous = lines[0]
-    for line in [*lines[1:], -1]:
-        if line == previous + 1:
-            previous = line
-            continue
-        out.append(str(start) if start == previous else f"{start}-{previous}")
-        start = previous = line
-    return ", ".join(out)
+    ranges: list[list[int]] = []
+    for line in lines:
+        if ranges and line == ranges[-1][-1] + 1:
+            ranges[-1][1:] = [line]
+        else:
+            ranges.append([line])
+    return ", ".join("-".join(map(str, each)) for each in ranges)

@@ -130,8 +130,7 @@ def _read(document: Document, node: Node, form: Form, problems: list[Problem]) -
     if of is None:
         wrong(node, "an example says what it tries", f"of: {form.kinds[0]}")
     elif kind not in form.kinds:
-        hint = known_words(kind, form.kinds)
-        wrong(of, f"an example cannot be of `{kind or 'this'}`", hint)
+        wrong(of, f"an example cannot be of `{kind or 'this'}`", known_words(kind, form.kinds))
     if "given" not in node.entries and kind not in form.bare:
         wrong(node, "an example needs `given`")
     if node.entries.keys().isdisjoint(("expect", "refused", "lost")):
@@ -147,32 +146,32 @@ def compare(found: Any, wanted: Any, path: tuple[str | int, ...] = ()) -> None:
     """Raise `Difference` at the first place where two values differ; true is not 1, 1 is 1.0, the order of keys is
     ignored."""
     if type(found) is dict and type(wanted) is dict:
-        for key in wanted:
+        for key, value in wanted.items():
             if key not in found:
-                raise Difference(
-                    f"differs at {path_text((*path, key))}: found nothing, wanted {_shown(wanted[key])}", (*path, key)
-                )
-            compare(found[key], wanted[key], (*path, key))
-        for key in found:
+                raise _difference("nothing", _shown(value), (*path, key))
+            compare(found[key], value, (*path, key))
+        for key, value in found.items():
             if key not in wanted:
-                raise Difference(
-                    f"differs at {path_text((*path, key))}: found {_shown(found[key])}, wanted nothing", path
-                )
+                raise _difference(_shown(value), "nothing", (*path, key), beside=True)
     elif type(found) is list and type(wanted) is list:
         for number, (one, two) in enumerate(zip(found, wanted, strict=False)):
             compare(one, two, (*path, number))
-        place = (*path, min(len(found), len(wanted)))
         if len(found) > len(wanted):
-            raise Difference(f"differs at {path_text(place)}: found {_shown(found[len(wanted)])}, wanted no more", path)
+            raise _difference(_shown(found[len(wanted)]), "no more", (*path, len(wanted)), beside=True)
         if len(found) < len(wanted):
-            raise Difference(
-                f"differs at {path_text(place)}: found no more, wanted {_shown(wanted[len(found)])}", place
-            )
+            raise _difference("no more", _shown(wanted[len(found)]), (*path, len(found)))
     elif found != wanted or isinstance(found, bool) is not isinstance(wanted, bool):
-        where = f"differs at {path_text(path)}: " if path else "differs: "
-        raise Difference(f"{where}found {_shown(found, whole=not path)}, wanted {_shown(wanted, whole=not path)}", path)
+        raise _difference(_shown(found, whole=not path), _shown(wanted, whole=not path), path)
+
+
+def _difference(found: str, wanted: str, path: tuple[str | int, ...], *, beside: bool = False) -> Difference:
+    """The error for a difference at `path`. `beside`: the expected value has no such place, only the one above it."""
+    where = f" at {path_text(path)}" if path else ""
+    return Difference(f"differs{where}: found {found}, wanted {wanted}", path[:-1] if beside else path)
 
 
 def _shown(value: object, *, whole: bool = False) -> str:
     """A value in messages: None is `null` inside another value, and `nothing` as the `whole` result."""
-    return "nothing" if whole and value is None else "null" if value is None else shown(value, 160)
+    if value is None:
+        return "nothing" if whole else "null"
+    return shown(value, 160)

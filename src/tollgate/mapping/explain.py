@@ -22,7 +22,7 @@ from tollgate.mapping.convert import (
     response_to_hub,
 )
 from tollgate.mapping.in_text import InText
-from tollgate.mapping.streams.converter import StreamConverter
+from tollgate.mapping.streams.converter import Out, StreamConverter
 from tollgate.mapping.streams.whole import event_and_name
 from tollgate.mapping.tracing import Step, TraceContext
 from tollgate.mapping.values import shown
@@ -82,23 +82,17 @@ def explain_stream(
     source: Mapping, target: Mapping, events: Iterable[Any], context: TraceContext, in_text: InText | None = None
 ) -> Explained:
     """A stream, event by event: what the rules read of it, and the events for the client."""
-    one, two = traced(source), traced(target)
-    explained = Explained()
-    converter = StreamConverter(one, two, context, in_text=in_text)
-    produced: list[Any] = []
+    converter = StreamConverter(traced(source), traced(target), context, in_text=in_text)
+    stages: list[Stage] = []
+
+    def stage(title: str, file: str, produced: list[Out]) -> None:
+        stages.append(Stage(title, file, said=[data for _, data in produced], steps=context.taken()))
+
     for number, event in enumerate(events, 1):
-        out = [data for _, data in converter.feed(*event_and_name(event))]
-        produced += out
-        title = f"event {number}: {shown(event, _WIDEST)}"
-        explained.stages.append(Stage(title, source.file, said=out, steps=context.taken()))
-    out = [data for _, data in converter.finish()]
-    produced += out
-    explained.stages.append(Stage("the upstream ended", target.file, said=out, steps=context.taken()))
-    explained.result = produced
-    explained.lost = list(context.lost)
-    if converter.failure is not None:
-        explained.error = str(converter.failure)
-    return explained
+        stage(f"event {number}: {shown(event, _WIDEST)}", source.file, converter.feed(*event_and_name(event)))
+    stage("the upstream ended", target.file, converter.finish())
+    result = [data for each in stages for data in each.said]
+    return Explained(stages, result, list(context.lost), str(converter.failure or ""))
 
 
 _HOPS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
@@ -119,12 +113,13 @@ def explain_whole(
     explained = Explained()
     given = body
     try:
-        for mapping, hop, direction in ((source, first, "to_hub"), (target, second, "from_hub")):
-            title = f"{mapping.name} {what} -> hub" if direction == "to_hub" else f"hub -> {mapping.name} {what}"
-            stage = Stage(title, mapping.file)
-            explained.stages.append(stage)
+        for mapping, hop, direction, title in (
+            (source, first, "to_hub", f"{source.name} {what} -> hub"),
+            (target, second, "from_hub", f"hub -> {target.name} {what}"),
+        ):
             walker = mapping.walkers.get(f"{what}.{direction}")
-            stage.unread = walker.lost(given) if walker is not None and type(given) is dict else []
+            stage = Stage(title, mapping.file, walker.lost(given) if walker and type(given) is dict else [])
+            explained.stages.append(stage)
             try:
                 given = hop(traced(mapping), given, context)
             finally:
