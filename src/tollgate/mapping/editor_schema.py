@@ -5,19 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tollgate.mapping import hub
-from tollgate.mapping.directives import DIRECTIVES
-from tollgate.mapping.directives.each import FORM as EACH
-from tollgate.mapping.directives.refuse import KEYS as REFUSE_KEYS
+from tollgate.mapping import examples, harmless, hub, in_text, reply_headers
+from tollgate.mapping.directives import DIRECTIVES, each, refuse
 from tollgate.mapping.error_words import ERROR_WORDS
-from tollgate.mapping.examples import KEYS as EXAMPLE_KEYS
-from tollgate.mapping.examples import SECTIONS as EXAMPLE_SECTIONS
-from tollgate.mapping.examples import WITH
-from tollgate.mapping.in_text import ENDS
-from tollgate.mapping.in_text import KEYS as IN_TEXT_KEYS
 from tollgate.mapping.in_text_scan import PLACES, STREAMED_KINDS
-from tollgate.mapping.reply_headers import FACTS, RESETS
-from tollgate.mapping.reply_headers import KINDS as LIMIT_KINDS
 from tollgate.mapping.streams.from_hub import MOMENTS, STEPS
 from tollgate.mapping.streams.to_hub import OPERATIONS
 
@@ -25,6 +16,7 @@ Schema = dict[str, Any]
 
 _EXPRESSION: Schema = {"type": ["string", "boolean"], "description": "an expression, without braces"}
 _TEMPLATE: Schema = {"$ref": "#/definitions/template"}
+_BOTH: Schema = dict.fromkeys(harmless.DIRECTIONS, _TEMPLATE)
 _RULES: Schema = {"$ref": "#/definitions/rules"}
 _EVENTS: Schema = {"type": "array", "items": {"$ref": "#/definitions/node"}}
 _TEXTS: Schema = {"type": "array", "items": {"type": "string"}}
@@ -33,7 +25,6 @@ _TEXTS: Schema = {"type": "array", "items": {"type": "string"}}
 def editor_schema() -> Schema:
     """JSON Schema (draft 7) for completion and hover texts in editors. The compiler itself checks more, and has
     better messages."""
-    both = _record({"to_hub": _TEMPLATE, "from_hub": _TEMPLATE})
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Tollgate mapping",
@@ -51,7 +42,7 @@ def editor_schema() -> Schema:
                 "additionalProperties": False,
             },
             "request": _request(),
-            "response": both,
+            "response": _record(_BOTH),
             "error": _error(),
             "stream": _stream(),
             "in_text": _in_text(),
@@ -69,11 +60,10 @@ def _record(properties: Schema, **more: Any) -> Schema:
 def _request() -> Schema:
     return _record(
         {
-            "to_hub": _TEMPLATE,
-            "from_hub": _TEMPLATE,
+            **_BOTH,
             "harmless": _record(
                 dict.fromkeys(
-                    ("to_hub", "from_hub"),
+                    harmless.DIRECTIONS,
                     {"type": "array", "items": {"type": ["string", "object"], "minProperties": 1}},
                 ),
                 description="places that may go unread without being named as lost; as {place: value}, with that value",
@@ -103,13 +93,7 @@ def _request() -> Schema:
 
 
 def _error() -> Schema:
-    return _record(
-        {
-            "to_hub": _TEMPLATE,
-            "from_hub": _TEMPLATE,
-            **{key: {**_TEXTS, "description": kind.about} for key, kind in ERROR_WORDS.items()},
-        }
-    )
+    return _record(_BOTH | {key: {**_TEXTS, "description": kind.about} for key, kind in ERROR_WORDS.items()})
 
 
 def _stream() -> Schema:
@@ -146,24 +130,24 @@ def _in_text() -> Schema:
         "from": {"type": "string", "description": "the text that begins it"},
         "to": {"type": "string", "description": "the text that ends it; without it, it goes to the end"},
         "kind": {"enum": list(STREAMED_KINDS), "description": "what stands between, sent as it comes"},
-        "parts": {**_TEMPLATE},
+        "parts": _TEMPLATE,
         "at": {"enum": list(PLACES)},
-        "unclosed": {"enum": list(ENDS), "description": "beside parts: what it is where `to` never comes"},
+        "unclosed": {"enum": list(in_text.ENDS), "description": "beside parts: what it is where `to` never comes"},
     }
     return {
         "type": "array",
-        "items": _record({key: properties[key] for key in IN_TEXT_KEYS}, required=["from"]),
+        "items": _record({key: properties[key] for key in in_text.KEYS}, required=["from"]),
         "description": "marks in the text of answers, and what stands between them",
     }
 
 
 def _reply_headers() -> Schema:
-    names = dict.fromkeys(FACTS, {"type": ["string", "array"], "items": {"type": "string"}})
+    names: Schema = dict.fromkeys(reply_headers.FACTS, {"type": ["string", "array"], "items": {"type": "string"}})
     return _record(
         {
             "elapsed": {"type": "string", "description": "whole milliseconds until the answer began"},
-            "limits": _record(dict.fromkeys(LIMIT_KINDS, _record(names))),
-            "resets": {"enum": list(RESETS)},
+            "limits": _record(dict.fromkeys(reply_headers.KINDS, _record(names))),
+            "resets": {"enum": list(reply_headers.RESETS)},
         },
         description="names of the headers for time and rate limits",
     )
@@ -174,13 +158,13 @@ def _examples() -> Schema:
         "type": "array",
         "items": _record(
             {
-                **{key: {} for key in EXAMPLE_KEYS},
+                **{key: {} for key in examples.KEYS},
                 "name": {"type": "string"},
-                "of": {"enum": list(EXAMPLE_SECTIONS)},
+                "of": {"enum": list(examples.SECTIONS)},
                 "other": {"type": "string"},
                 "refused": {"type": "string"},
                 "lost": _TEXTS,
-                "with": _record({name: {} for name in WITH}),
+                "with": _record({name: {} for name in examples.WITH}),
             },
             required=["of", "given"],
         ),
@@ -224,7 +208,7 @@ def _definitions() -> Schema:
 
 def _directives() -> Schema:
     forms: dict[str, Schema] = {
-        "$each": {"type": "string", "pattern": "^" + EACH.pattern},
+        "$each": {"type": "string", "pattern": "^" + each.FORM.pattern},
         "$let": {"type": "object", "additionalProperties": _TEMPLATE},
         "$when": _EXPRESSION,
         "$match": _EXPRESSION,
@@ -235,7 +219,7 @@ def _directives() -> Schema:
         "$refuse": {
             "type": "array",
             "items": _record(
-                {key: _EXPRESSION if key == "when" else {"type": "string"} for key in REFUSE_KEYS},
+                {key: _EXPRESSION if key == "when" else {"type": "string"} for key in refuse.KEYS},
                 required=["when", "say"],
             ),
         },

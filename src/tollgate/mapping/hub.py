@@ -51,14 +51,14 @@ REQUEST_FIELDS = _fields("request")
 RESPONSE_FIELDS = _fields("response")
 USAGE_FIELDS = _fields("usage")
 ERROR_FIELDS = _fields("error")
-KINDS: tuple[str, ...] = tuple(schema()["$defs"]["part"]["properties"]["kind"]["enum"])
+PARTS: dict[str, dict[str, Any]] = {
+    branch["if"]["properties"]["kind"]["const"]: schema()["$defs"][branch["then"]["$ref"].rpartition("/")[2]]
+    for branch in schema()["$defs"]["part"]["allOf"]
+}
+"""The definition of a part, by its kind."""
+KINDS: tuple[str, ...] = tuple(PARTS)
 PART_FIELDS: tuple[str, ...] = tuple(
-    dict.fromkeys(
-        name
-        for branch in schema()["$defs"]["part"]["allOf"]
-        for name in schema()["$defs"][branch["then"]["$ref"].rpartition("/")[2]]["properties"]
-        if name not in ("kind", "parts")
-    )
+    dict.fromkeys(name for part in PARTS.values() for name in part["properties"] if name not in ("kind", "parts"))
 )
 """Every field a part can have, of whatever kind."""
 
@@ -85,13 +85,8 @@ def _of_its_kind(validator: Any, branches: list[Any], part: object, _schema: obj
 def faults(kind: str, value: object) -> list[str]:
     """The mistakes in a hub value, as `path: what`; `kind` is a definition of the schema: request, response, usage,
     error, part, ..."""
-    found = []
-    for error in sorted(
-        _validator(kind).iter_errors(value), key=lambda error: [str(step) for step in error.absolute_path]
-    ):
-        error = _nearest(error)
-        found.append(f"{path_text(error.absolute_path) or 'the document'}: {error.message}")
-    return found
+    errors = sorted(_validator(kind).iter_errors(value), key=lambda error: [str(step) for step in error.absolute_path])
+    return [f"{path_text(error.absolute_path) or 'the document'}: {error.message}" for error in map(_nearest, errors)]
 
 
 def _nearest(error: Any) -> Any:

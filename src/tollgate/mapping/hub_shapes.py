@@ -39,16 +39,12 @@ def shape(name: str) -> Shape:
     found = _SHAPES.get(name)
     if found is None:
         found = _SHAPES[name] = Shape(name)
-        definition = hub.schema()["$defs"][name]
-        closed = definition.get("additionalProperties") is False or "allOf" in definition
-        properties = dict(definition["properties"]) if closed else {}
-        for branch in definition.get("allOf", ()):  # of a part: the fields of all kinds
-            properties |= hub.schema()["$defs"][branch["then"]["$ref"].rpartition("/")[2]]["properties"]
-        found.fields.update(
-            {key: _of(key, value) for key, value in properties.items() if key != "kind" or "enum" in value}
-        )
-        if "kind" in properties:
-            found.fields.setdefault("kind", Shape("kind", words=hub.KINDS if name == "part" else ()))
+        for definition in hub.PARTS.values() if name == "part" else [hub.schema()["$defs"][name]]:
+            if definition.get("additionalProperties") is False:
+                found.fields |= {key: _of(key, value) for key, value in definition["properties"].items()}
+        if name == "part":
+            del found.fields["kind"]  # that of one kind
+            found.fields["kind"] = Shape("kind", words=hub.KINDS)
     return found
 
 

@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from tollgate.config.load import List, Map, Mark, Node, Scalar, entries_of, lookup, walk
+from tollgate.config.load import List, Map, Mark, Node, Scalar, entries_of, lookup, one_or_many, text_in, walk
 from tollgate.mapping import hub
 from tollgate.mapping.directives import copy
 from tollgate.mapping.hub_shapes import ANYTHING, Shape, shape
@@ -32,11 +32,9 @@ def check_hub_words(unit: Unit, root: Map, reads: Mapping[str, Reads], family: s
     writes = _Writes(unit, _kinds_read(unit, root))
     places: dict[Reads, set[Shape]] = defaultdict(set)
     for section, of in shapes.items():
-        node = lookup(root, section, "to_hub")
-        if node is not None:
+        if (node := lookup(root, section, "to_hub")) is not None:
             writes.visit(node, of)
-        node = lookup(root, section, "from_hub")
-        if node is not None:
+        if (node := lookup(root, section, "from_hub")) is not None:
             name = f"{section}.from_hub"
             for place, found in _check_reads(unit, root, name, node, reads[name], of).items():
                 places[place] |= found
@@ -82,18 +80,15 @@ class _Writes:
     def __init__(self, unit: Unit, own_kinds: frozenset[str]) -> None:
         self._unit = unit
         self._own_kinds = own_kinds
-        self._seen: dict[int, set[int]] = defaultdict(set)
+        self._seen: dict[Node, set[Shape]] = defaultdict(set)
         """The shapes for which each node was checked."""
-        self._unknown: dict[tuple[int, str], list[tuple[Shape, Mark]]] = defaultdict(list)
-        self._nodes: list[Node] = []
-        """Keeps the nodes alive, because they are identified by `id`."""
+        self._unknown: dict[tuple[Node, str], list[tuple[Shape, Mark]]] = defaultdict(list)
 
     def visit(self, node: Node, of: Shape) -> None:
         """Check what `node` writes to a place of this shape."""
-        if not of.known or id(of) in self._seen[id(node)]:
+        if not of.known or of in self._seen[node]:
             return
-        self._seen[id(node)].add(id(of))
-        self._nodes.append(node)
+        self._seen[node].add(of)
         if isinstance(node, Scalar):
             self._scalar(node, of)
         elif isinstance(node, List):
@@ -107,28 +102,25 @@ class _Writes:
         for (node, word), found in self._unknown.items():
             if len(found) == len(self._seen[node]):
                 of, mark = found[0]
-                known = of.words or tuple(of.fields)
-                what = (
-                    f"the hub's `{of.name}` is never `{word}`"
-                    if of.words
-                    else f"the hub's {of.name} has no field `{word}`"
-                )
-                self._unit.warn(mark, what, known_words(word, known))
+                if of.words:
+                    self._unit.warn(mark, f"the hub's `{of.name}` is never `{word}`", known_words(word, of.words))
+                else:
+                    self._unit.warn(mark, f"the hub's {of.name} has no field `{word}`", known_words(word, of.fields))
 
     def _scalar(self, node: Scalar, of: Shape) -> None:
+        text = text_in(node)
+        if text is None or text == NOTHING_WORD or of is shape("part").fields["kind"] and text in self._own_kinds:
+            return
         if is_literal(node):
-            word = node.value
-            if of is shape("part").fields["kind"] and word in self._own_kinds:
-                return
-            if of.number and isinstance(word, str) and word != NOTHING_WORD and not self._has_warning(node):
+            if of.number and not self._has_warning(node):
                 self._unit.warn(
                     node,
-                    f"the hub's `{of.name}` is a number, found the text `{word}`",
-                    f"a path begins with $, such as $.{word}",
+                    f"the hub's `{of.name}` is a number, found the text `{text}`",
+                    f"a path begins with $, such as $.{text}",
                 )
-            if of.words and isinstance(word, str) and word != NOTHING_WORD and word not in of.words:
-                self._unknown[id(node), word].append((of, node.mark))
-        elif isinstance(node.value, str) and (call := _CALL.match(node.value.strip())):
+            if of.words and text not in of.words:
+                self._unknown[node, text].append((of, node.mark))
+        elif call := _CALL.match(text.strip()):
             function = self._unit.functions.get(call[1])
             if function is not None and function.node is not None:
                 if of.fields and isinstance(lookup(function.node, "$value") or function.node, List):
@@ -150,7 +142,7 @@ class _Writes:
         for directive in _INSIDE:
             if directive in node.entries:
                 value = node.entries[directive]
-                for each in value.items if directive == "$first" and isinstance(value, List) else (value,):
+                for each in one_or_many(value) if directive == "$first" else (value,):
                     self.visit(each, of)
         fields = {key: value for key, value in node.entries.items() if not key.startswith("$")}
         if "$match" in node.entries:
@@ -176,10 +168,10 @@ class _Writes:
             if key in of.fields:
                 self.visit(value, of.fields[key])
             elif not _only_lost(value):
-                self._unknown[id(node), key].append((of, node.keys[key]))
+                self._unknown[node, key].append((of, node.keys[key]))
         for name in copy.listed(node):
             if name.value not in of.fields:
-                self._unknown[id(node), str(name.value)].append((of, name.mark))
+                self._unknown[node, str(name.value)].append((of, name.mark))
 
 
 def _only_lost(node: Node | None) -> bool:
@@ -252,13 +244,9 @@ def _check_compared(unit: Unit, root: Map, places: _ShapesAt) -> None:
             continue
         first = next(iter(shapes))
         if first.truth:
-            unit.warn(
-                mark,
-                f"the hub's `{first.name}` is true or false, never the text `{word}`",
-                f"{word} without quotes" if word in ("true", "false") else "",
-            )
-            continue
-        if not _is_written(root, first.name, word):
+            hint = f"{word} without quotes" if word in ("true", "false") else ""
+            unit.warn(mark, f"the hub's `{first.name}` is true or false, never the text `{word}`", hint)
+        elif not _is_written(root, first.name, word):
             unit.warn(mark, f"the hub's `{first.name}` is never `{word}`", known_words(word, first.words))
 
 
@@ -272,12 +260,8 @@ def _is_written(root: Map, name: str, word: str) -> bool:
     """Whether a file sets a field to this word itself: `kind: word`, or `{'kind': 'word'}` in an expression."""
     inside = re.compile(rf"(['\"]){re.escape(name)}\1\s*:\s*(['\"]){re.escape(word)}\2")
     for node in walk(root):
-        given = node.entries.get(name) if isinstance(node, Map) else node
-        if (
-            isinstance(given, Scalar)
-            and isinstance(given.value, str)
-            and (given is not node and given.value == word or inside.search(given.value))
-        ):
+        given = text_in(node.get(name) if isinstance(node, Map) else node) or ""
+        if isinstance(node, Map) and given == word or inside.search(given):
             return True
     return False
 
@@ -288,11 +272,7 @@ def _where(root: Map, node: Node, key: str) -> Node:
     functions = root.get("define")
     for tree in (node, functions) if functions is not None else (node,):
         for inner in walk(tree):
-            if (
-                isinstance(inner, Scalar)
-                and isinstance(inner.value, str)
-                and word.search(inner.value)
-                and (not is_literal(inner) or inner.value == key)
-            ):
+            text = text_in(inner) or ""
+            if isinstance(inner, Scalar) and word.search(text) and (text == key or not is_literal(inner)):
                 return inner
     return node

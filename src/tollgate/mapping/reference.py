@@ -10,17 +10,12 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from tollgate.mapping import hub
+from tollgate.mapping import examples, hub, reply_headers
 from tollgate.mapping.directives import DIRECTIVES
 from tollgate.mapping.edits.reading import BESIDE, VERBS
-from tollgate.mapping.examples import KEYS as EXAMPLE_KEYS
-from tollgate.mapping.examples import SECTIONS as EXAMPLE_SECTIONS
-from tollgate.mapping.examples import WITH
 from tollgate.mapping.filter_table import FILTERS, TESTS
 from tollgate.mapping.in_text_scan import STREAMED_KINDS
 from tollgate.mapping.names import ABOUT, PART, RUN
-from tollgate.mapping.reply_headers import FACTS
-from tollgate.mapping.reply_headers import KINDS as LIMIT_KINDS
 from tollgate.mapping.scope import Var
 from tollgate.mapping.streams.from_hub import MOMENTS, STEPS
 from tollgate.mapping.streams.to_hub import OPERATIONS
@@ -42,12 +37,8 @@ def _made() -> dict[str, str]:
         "filters": _table(
             ("Filter", "Gives", "Example"),
             (
-                (
-                    f"`{entry.name}{f'({entry.arguments})' if entry.arguments else ''}`",
-                    entry.about,
-                    f"`{entry.example}`" if entry.example else "",
-                )
-                for entry in FILTERS.values()
+                (f"`{name}({entry.arguments})`".replace("()", ""), entry.about, entry.example and f"`{entry.example}`")
+                for name, entry in FILTERS.items()
             ),
         ),
         "tests": _table(("Test", "True for"), ((f"`is {entry.name}`", entry.about) for entry in TESTS.values())),
@@ -68,10 +59,10 @@ def _made() -> dict[str, str]:
             ((f"`{verb.name}`", verb.takes, verb.about, f"`{verb.example}`") for verb in VERBS.values()),
         ),
         "beside": "; ".join(f"`{name}`, {about}" for name, about in BESIDE.items()),
-        "limits": _listed(f"{kind}: {{{', '.join(FACTS)}}}" for kind in LIMIT_KINDS),
-        "example_keys": ", ".join(EXAMPLE_KEYS),
-        "sections": _listed(EXAMPLE_SECTIONS),
-        "with": _listed(WITH),
+        "limits": _listed(f"{kind}: {{{', '.join(reply_headers.FACTS)}}}" for kind in reply_headers.KINDS),
+        "example_keys": ", ".join(examples.KEYS),
+        "sections": _listed(examples.SECTIONS),
+        "with": _listed(examples.WITH),
     }
 
 
@@ -106,12 +97,10 @@ _HUB = {
 def _hub() -> str:
     """The fields of the hub, from its schema."""
     defined = hub.schema()["$defs"]
-    parts = {
-        branch["then"]["$ref"].rpartition("/")[2]: f"A part of kind `{branch['if']['properties']['kind']['const']}`"
-        for branch in defined["part"]["allOf"]
-    }
-    named = {**_HUB, **parts, "note": "One of `annotations`"}
-    return _table(("Where", "Fields"), ((about, _members(defined[name])) for name, about in named.items()))
+    rows = [(about, defined[name]) for name, about in _HUB.items()]
+    rows += [(f"A part of kind `{kind}`", part) for kind, part in hub.PARTS.items()]
+    rows.append(("One of `annotations`", defined["note"]))
+    return _table(("Where", "Fields"), ((about, _members(definition)) for about, definition in rows))
 
 
 def _members(definition: dict[str, Any]) -> str:
