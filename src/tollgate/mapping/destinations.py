@@ -87,11 +87,9 @@ def store(site: Site, value: Lowered, dest: Destination, line: int) -> None:
         site.code.add(dest.put(value.py), line)
     elif value.py == "None":
         return
-    elif value.atom:
-        site.code.add(f"if {value.py} is not None: {dest.put(value.py)}", line)
     else:
-        name = site.temp()
-        site.code.add(f"if ({name} := {value.py}) is not None: {dest.put(name)}", line)
+        bound, name = site.bound(value)
+        site.code.add(f"if {bound} is not None: {dest.put(name)}", line)
         site.hold(value, name)
 
 

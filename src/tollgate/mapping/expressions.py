@@ -20,9 +20,9 @@ from tollgate.mapping.filter_table import TESTS
 from tollgate.mapping.grammar import Expression, is_field, nodes, parse_expression, words_in
 from tollgate.mapping.narrowing import Tested, chooses_plain, narrowing_of
 from tollgate.mapping.operators import ARITHMETIC, NOT_TAKEN, comparison, never_fits, one_text, true_of, truth
-from tollgate.mapping.path_code import read, read_by_filter, reads_of
-from tollgate.mapping.paths import ParseError, parse_path
-from tollgate.mapping.scope import NOTHING, Lowered, Site, Spot, suggest
+from tollgate.mapping.path_code import read_by_filter, read_text, reads_of
+from tollgate.mapping.paths import ParseError
+from tollgate.mapping.scope import NOTHING, Lowered, Site, Spot, suggest, written
 
 BEYOND_NUMBERS = (float("inf"), float("-inf"))
 """What Python makes of a number that is too large for a float. Neither JSON nor Python code can write it."""
@@ -35,44 +35,34 @@ def lower(site: Site, text: str, spot: Spot, *, named: bool = False) -> Lowered:
     `named`: `$let` gives the value a name. What the value is computed from then counts as read only if the name is
     used as a whole somewhere.
     """
-    parsed = parse(text, spot)
-    if not parsed:
-        return NOTHING
-    lowering = _Lowering(site, parsed, spot, named=named)
-    try:
+    with _mistakes_noted(spot):
+        parsed = parse_expression(text)
+        lowering = _Lowering(site, parsed, spot, named=named)
         value = lowering.value(parsed.tree)
         return replace(value, places=value.places + lowering.counting.of_name()) if named else value
-    except RecursionError:
-        _note_too_long(spot)
-        return NOTHING
+    return NOTHING
 
 
 def lower_test(site: Site, text: str, spot: Spot) -> Tested:
     """Lower an expression to a Python condition, with what is known of the data where it holds. Mistakes are noted in
     the unit and give a condition that never holds."""
-    parsed = parse(text, spot)
-    if not parsed:
-        return Tested("False")
-    lowering = _Lowering(site, parsed, spot)
-    try:
+    with _mistakes_noted(spot):
+        parsed = parse_expression(text)
+        lowering = _Lowering(site, parsed, spot)
         condition = lowering.test(parsed.tree)
         return Tested(condition, narrowing_of(parsed.tree, parsed.paths, site.scope), lowering.counting.looked)
-    except RecursionError:
-        _note_too_long(spot)
-        return Tested("False")
+    return Tested("False")
 
 
-def _note_too_long(spot: Spot) -> None:
-    spot.mistake("the expression is too long to compile", 0, "name parts of it with $let")
-
-
-def parse(text: str, spot: Spot) -> Expression | None:
-    """Parse an expression; None, with the mistake noted, if it cannot be parsed."""
+@contextmanager
+def _mistakes_noted(spot: Spot) -> Iterator[None]:
+    """A block that ends early, with the mistake noted, if the expression cannot be parsed or is too long."""
     try:
-        return parse_expression(text)
+        yield
     except ParseError as error:
         spot.mistake(error.message, error.offset, error.hint)
-        return None
+    except RecursionError:
+        spot.mistake("the expression is too long to compile", 0, "name parts of it with $let")
 
 
 class _Lowering(NodeVisitor):
@@ -148,20 +138,14 @@ class _Lowering(NodeVisitor):
         if value in BEYOND_NUMBERS:
             self._wrong(node, TOO_LARGE)
             return NOTHING
-        kind = {str: "text", bool: "bool", int: "number", float: "number"}[type(value)]
-        return Lowered(repr(value), True, kind, atom=True)
+        return written(value)
 
     def visit_Name(self, node: nodes.Name) -> Lowered:
         text = self.paths.get(node.name)
         if text is None:
             self._wrong(node, f"unknown word `{node.name}`", _unknown_word_hint(self.site, node.name))
             return NOTHING
-        try:
-            path = parse_path(text)
-        except ParseError as error:
-            self.spot.mistake(error.message, node.lineno - 1 + error.offset, error.hint)
-            return NOTHING
-        return read(self.site, path, self.spot, node.lineno - 1)
+        return read_text(self.site, text, self.spot, node.lineno - 1)
 
     def visit_List(self, node: nodes.List | nodes.Tuple) -> Lowered:
         return Lowered("[" + ", ".join(self.taken(item).py for item in node.items) + "]", True, "list")

@@ -69,11 +69,7 @@ def parse_expression(text: str) -> Expression:
             raise ParseError(f"the expression ends before `{_shown(text, offset)}`", offset, _hint(text))
     except TemplateSyntaxError as error:
         offset = max(0, min((error.lineno or 1) - 1, len(text) - 1))
-        message = (
-            (error.message or "not an expression")
-            .replace("'end of print statement'", "the end")
-            .replace("end of print statement", "the end")
-        )
+        message = re.sub("'?end of print statement'?", "the end", error.message or "not an expression")
         if at := re.search(r" at (\d+)$", message):  # the lexer's messages contain the offset
             message, offset = message[: at.start()], int(at[1])
         if "end of template" in message:

@@ -8,14 +8,37 @@ A container on the way is kept in a local as "the dict, or an empty one", so tha
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from tollgate.mapping.emit import Code
 from tollgate.mapping.filter_table import Filter
 from tollgate.mapping.grammar import nodes
 from tollgate.mapping.names import ABOUT, CALLERS_SECRETS
-from tollgate.mapping.paths import Condition, Descend, Every, Find, Path, Slice, Step, Where, has_item
+from tollgate.mapping.paths import (
+    Condition,
+    Descend,
+    Every,
+    Find,
+    ParseError,
+    Path,
+    Slice,
+    Step,
+    Where,
+    has_item,
+    parse_path,
+)
 from tollgate.mapping.reads import Places, gathered, take
 from tollgate.mapping.scope import NOTHING, Lowered, Site, Spot, suggest
+
+
+def read_text(site: Site, text: str, spot: Spot, offset: int = 0) -> Lowered:
+    """`read` of a path as it is written; `offset` is its place in the text of the spot."""
+    try:
+        path = parse_path(text)
+    except ParseError as error:
+        spot.mistake(error.message, offset + error.offset, error.hint)
+        return NOTHING
+    return read(site, path, spot, offset)
 
 
 def read(site: Site, path: Path, spot: Spot, offset: int = 0) -> Lowered:
@@ -23,7 +46,8 @@ def read(site: Site, path: Path, spot: Spot, offset: int = 0) -> Lowered:
     `Lowered.take`."""
     var = site.scope.names.get(path.base)
     if var is None:
-        _unknown(site, path, spot, offset)
+        message, hint = _unknown(site, path.base)
+        spot.mistake(message, offset, hint)
         return NOTHING
     steps = path.steps
     if var.fields is not None:
@@ -108,29 +132,20 @@ def _reads_of_condition(places: Places, condition: Condition) -> Places:
 
 def dict_view(site: Site, value: Lowered, line: int) -> str:
     """A local that holds the value if it is an object, else an empty object."""
-    known = site.code.recall(("dict", value.py))
-    if known is not None:
-        return known
-    name = site.temp("d")
-    if value.atom:
-        site.code.add(f"{name} = {value.py} if type({value.py}) is dict else EMPTY", line)
-    else:
-        inner = site.temp()
-        site.code.add(f"{name} = {inner} if type({inner} := {value.py}) is dict else EMPTY", line)
-        site.hold(value, inner)
-        site.code.remember(("dict", inner), name)
-    return site.code.remember(("dict", value.py), name)
+    return _view(site, value, line, "dict", "EMPTY")
 
 
-def _list_view(site: Site, value: Lowered, line: int) -> str:
-    known = site.code.recall(("list", value.py))
+def _view(site: Site, value: Lowered, line: int, kind: str, empty: str) -> str:
+    """A local that holds the value if it is of this Python type, else `empty`."""
+    known = site.code.recall((kind, value.py))
     if known is not None:
         return known
-    name, inner = site.temp("l"), site.temp()
-    site.code.add(f"{name} = {inner} if type({inner} := {value.py}) is list else ()", line)
+    name = site.temp(kind[0])
+    bound, inner = site.bound(value)
+    site.code.add(f"{name} = {inner} if type({bound}) is {kind} else {empty}", line)
     site.hold(value, inner)
-    site.code.remember(("list", inner), name)
-    return site.code.remember(("list", value.py), name)
+    site.code.remember((kind, inner), name)
+    return site.code.remember((kind, value.py), name)
 
 
 def _plain(site: Site, base: Lowered, steps: tuple[Step, ...], line: int, is_dict: bool) -> Lowered:
@@ -145,7 +160,7 @@ def _plain(site: Site, base: Lowered, steps: tuple[Step, ...], line: int, is_dic
             held = None if own else site.code.recall(("value", text))  # the engine's own objects may change
             value = Lowered(held or text, atom=held is not None, places=places)
         else:
-            view = _list_view(site, value, line)
+            view = _view(site, value, line, "list", "()")
             guard = view if step in (0, -1) else has_item(view, step)  # type: ignore[arg-type]
             value = Lowered(f"({view}[{step}] if {guard} else None)", places=places)
     return value
@@ -173,12 +188,12 @@ def _step_into(site: Site, code: Code, value: str, steps: tuple[Step, ...], line
         return
     step, rest = steps[0], steps[1:]
     inner = code.temp("x")
-    if isinstance(step, str):
-        code.add(f"{inner} = {value}.get({step!r}) if type({value}) is dict else None", line)
-        _step_into(site, code, inner, rest, line)
-        return
-    if isinstance(step, int):
-        code.add(f"{inner} = {value}[{step}] if type({value}) is list and {has_item(value, step)} else None", line)
+    if isinstance(step, str | int):
+        if isinstance(step, str):
+            found = f"{value}.get({step!r}) if type({value}) is dict"
+        else:
+            found = f"{value}[{step}] if type({value}) is list and {has_item(value, step)}"
+        code.add(f"{inner} = {found} else None", line)
         _step_into(site, code, inner, rest, line)
         return
     if isinstance(step, Every | Where):
@@ -190,11 +205,10 @@ def _step_into(site: Site, code: Code, value: str, steps: tuple[Step, ...], line
     else:
         source = f"found({site.unit.module.constant(step.expression)}, {value})"
     with code.block(f"for {inner} in {source}", line):
-        if isinstance(step, Where):
-            tests = [item_test(code, inner, condition, line) for condition in step.conditions]
-            with code.block(f"if {' and '.join(tests)}", line):
-                _step_into(site, code, inner, rest, line)
-        else:
+        tests = (
+            [item_test(code, inner, condition, line) for condition in step.conditions] if type(step) is Where else []
+        )
+        with code.block(f"if {' and '.join(tests)}", line) if tests else nullcontext():
             _step_into(site, code, inner, rest, line)
 
 
@@ -223,28 +237,16 @@ def _check_known(known: frozenset[str] | None, owner: str, step: Step, spot: Spo
         spot.mistake(f"`${owner}` has no field `{step}`", offset, suggest(step, known))
 
 
-def _unknown(site: Site, path: Path, spot: Spot, offset: int) -> None:
-    name = path.base
+def _unknown(site: Site, name: str) -> tuple[str, str]:
+    """What is wrong with a name that cannot be read here, and a hint."""
+    if not name and site.scope.function is not None:
+        return "`$` is not visible inside a function", "a function sees its parameters; pass what it needs"
     if not name:
-        if site.scope.function is not None:
-            spot.mistake(
-                "`$` is not visible inside a function", offset, "a function sees its parameters; pass what it needs"
-            )
-        else:
-            spot.mistake(
-                "there is no document here, so `$` reads nothing",
-                offset,
-                "the request is read under `send:` of an endpoint",
-            )
-        return
+        return "there is no document here, so `$` reads nothing", "the request is read under `send:` of an endpoint"
     if name == "nothing":
-        spot.mistake(
-            "`$nothing` is a word of its own, not a value", offset, "write it alone, as the value of a case or a field"
-        )
-        return
-    if name in ABOUT and name not in site.scope.names:
-        spot.mistake(f"`${name}` cannot be read here", offset, f"it is {ABOUT[name]}")
-        return
+        return "`$nothing` is a word of its own, not a value", "write it alone, as the value of a case or a field"
+    if name in ABOUT:
+        return f"`${name}` cannot be read here", f"it is {ABOUT[name]}"
     if name.isupper() and not name.isdigit() and "secret" in site.scope.names:
         hint = f"an environment variable is `$secret.{name}`"
     elif name.isdigit():
@@ -258,7 +260,7 @@ def _unknown(site: Site, path: Path, spot: Spot, offset: int) -> None:
             or ("" in site.scope.names and f"a field of the document is `$.{name}`")
             or (f"here are {', '.join(f'${known}' for known in names)}" if names else "")
         )
-    spot.mistake(f"unknown name `${name}`", offset, hint)
+    return f"unknown name `${name}`", hint
 
 
 _ENVIRONMENT = "did you mean `$secret`? It is the environment variable of that name, or a file"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from tollgate.config.load import Document, Node, Problem, Scalar
+from tollgate.config.load import Document, Node, Problem, Scalar, text_in
 from tollgate.mapping import templates
 from tollgate.mapping.context import Context
 from tollgate.mapping.define import compile_functions, declare
@@ -80,7 +80,9 @@ def compile_template(
     if isinstance(node, Scalar) and is_literal(node):
         value = literal(node)
         return Template(lambda *_: value, (), document.file)
-    return _compile(document, node, names, defines, lambda site: templates.emit(site, node, ToReturn()), answer=answer)
+    unit = unit_with(document.holding(node.mark), defines)
+    unit.reads_answer = answer
+    return _compile(unit, node, names, defines, lambda site: templates.emit(site, node, ToReturn()))
 
 
 def compile_expression(document: Document, node: Node, *, names: Names, defines: Functions | None = None) -> Template:
@@ -90,12 +92,12 @@ def compile_expression(document: Document, node: Node, *, names: Names, defines:
     def body(site: Site) -> None:
         if isinstance(node, Scalar) and isinstance(node.value, bool):
             site.code.add(f"return {node.value!r}", node.mark.line)
-        elif not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value.strip():
-            site.unit.mistake(node, "an expression is wanted here", "such as $.stream, or $.n > 1")
+        elif isinstance(node, Scalar) and (text := text_in(node)) and text.strip():
+            site.code.add(f"return {lower(site, text, Spot(site.unit, node)).take().py}", node.mark.line)
         else:
-            site.code.add(f"return {lower(site, node.value, Spot(site.unit, node)).take().py}", node.mark.line)
+            site.unit.mistake(node, "an expression is wanted here", "such as $.stream, or $.n > 1")
 
-    return _compile(document, node, names, defines, body)
+    return _compile(unit_with(document.holding(node.mark), defines), node, names, defines, body)
 
 
 def compile_url(document: Document, node: Node, *, names: Names, defines: Functions | None = None) -> Template:
@@ -124,25 +126,17 @@ def compile_url(document: Document, node: Node, *, names: Names, defines: Functi
             name = site.temp("hole")
             site.code.add(f"{name} = {value.py}", line)
             site.code.add(f"if {name} is None: return None", line)
-            site.code.add(f"out.append({f'text_of({name})' if raw else f'escaped({name})'})", line)
+            site.code.add(f"out.append({'text_of' if raw else 'escaped'}({name}))", line)
         site.code.add("return ''.join(out)", line)
 
-    return _compile(document, node, names, defines, body, escape=True)
+    unit = unit_with(document.holding(node.mark), defines)
+    unit.escape_holes = True
+    return _compile(unit, node, names, defines, body)
 
 
 def _compile(
-    document: Document,
-    node: Node,
-    names: Names,
-    functions: Functions | None,
-    body: Callable[[Site], None],
-    *,
-    escape: bool = False,
-    answer: bool = False,
+    unit: Unit, node: Node, names: Names, functions: Functions | None, body: Callable[[Site], None]
 ) -> Template:
-    document = document.holding(node.mark)
-    unit = unit_with(document, functions)
-    unit.escape_holes, unit.reads_answer = escape, answer
     known = names if isinstance(names, Mapping) else dict.fromkeys(names)
     order = tuple(name for name in known if name != "$")
     variables = {name: Var(name, f"x_{name}", known=known[name]) for name in order}
@@ -151,7 +145,7 @@ def _compile(
     code = unit.module.function(f"piece(D, C, {', '.join(f'x_{name}' for name in order)})", node.mark.line)
     body(Site(unit, code, Scope(variables)))
     piece = built_with(unit, functions, {**RUNTIME, "escaped": _escaped})["piece"]
-    return Template(piece, order, document.file)  # type: ignore[arg-type]
+    return Template(piece, order, unit.document.file)  # type: ignore[arg-type]
 
 
 def unit_with(document: Document, functions: Functions | None) -> Unit:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from decimal import Decimal
 
 from tollgate.config.forgotten_dollar import forgotten_path
-from tollgate.config.load import Scalar
+from tollgate.config.load import Node, Scalar, text_in
 from tollgate.config.provider_warnings import loose_name
 from tollgate.mapping.expressions import BEYOND_NUMBERS, TOO_LARGE, lower
 from tollgate.mapping.grammar import nodes, parse_expression
 from tollgate.mapping.operators import one_text
-from tollgate.mapping.path_code import read
+from tollgate.mapping.path_code import read_text
 from tollgate.mapping.paths import ParseError, Path, closing, extent, parse_path
-from tollgate.mapping.scope import NOTHING, Lowered, Site, Spot
+from tollgate.mapping.scope import NOTHING, Lowered, Site, Spot, written
 
 NOTHING_WORD = "$nothing"
 UNNAMED = "(unnamed)"
@@ -29,7 +29,7 @@ def is_literal(node: Scalar) -> bool:
     return not isinstance(text, str) or not (text.startswith("$") and not text.startswith("$$") or "{{" in text)
 
 
-def literal(node: Scalar) -> object:
+def literal(node: Scalar) -> str | float | None:
     """The value of a literal scalar: numbers as int or float, `$$` as `$`."""
     value = node.value
     if isinstance(value, Decimal):
@@ -39,11 +39,9 @@ def literal(node: Scalar) -> object:
     return value
 
 
-def path_of(node: object) -> Path | None:
+def path_of(node: Node | None) -> Path | None:
     """The path that a scalar consists of, or None if it is something else (or cannot be parsed)."""
-    if not isinstance(node, Scalar) or not isinstance(node.value, str):
-        return None
-    text = node.value
+    text = text_in(node) or ""
     if not text.startswith("$") or text.startswith("$$") or text == NOTHING_WORD or extent(text, 0) != len(text):
         return None
     try:
@@ -56,14 +54,12 @@ def lower_scalar(site: Site, node: Scalar, *, named: bool = False) -> Lowered:
     """A scalar as Python. Its value does not count as read yet: the caller decides that with `Lowered.take`. For one
     that is `named` by `$let`, neither does what the value is computed from."""
     text = node.value
-    if text is None:
-        return Lowered("None", True, "null", atom=True)
     if not isinstance(text, str):
         value = literal(node)
         if value in BEYOND_NUMBERS:
             site.unit.mistake(node, TOO_LARGE)
             return NOTHING
-        return Lowered(repr(value), True, "bool" if isinstance(value, bool) else "number", atom=True)
+        return written(value)
     spot = Spot(site.unit, node)
     if text.startswith("$$"):
         return lower_text(site, text[1:], spot.moved(1))
@@ -80,16 +76,14 @@ def lower_text(site: Site, text: str, spot: Spot, *, named: bool = False) -> Low
         _warn_of_loose_name(site, text, spot)
         if path := forgotten_path(text, site.scope.names, answer=site.unit.reads_answer):
             site.unit.warn(spot.mark(0), f"`{text}` stays as it stands", f"write {path}")
-        return _written(text)
+        return written(text)
     pieces = split(text, spot)
     if pieces is None:
         return NOTHING
     _warn_of_loose_name(site, text, spot)
     if len(pieces) == 1 and not pieces[0][0]:
         return lower(site, pieces[0][1], spot.moved(pieces[0][2]), named=named)
-    lowered = [
-        _written(body) if plain else lower(site, body, spot.moved(offset)).take() for plain, body, offset in pieces
-    ]
+    lowered = [written(body) if plain else lower(site, body, spot.moved(at)).take() for plain, body, at in pieces]
     return one_text(site, lowered)
 
 
@@ -106,7 +100,7 @@ def lower_words(site: Site, node: Scalar) -> Lowered:
     text = node.value
     if not isinstance(text, str) or not text:
         site.unit.mistake(node, "words are wanted here", "say what is lost, in text")
-        return _written("")
+        return written("")
     spot = Spot(site.unit, node)
     if text.startswith("$") and not text.startswith("$$"):
         return one_text(site, [_named(site, _path(site, text, spot))])
@@ -114,14 +108,10 @@ def lower_words(site: Site, node: Scalar) -> Lowered:
         text, spot = text[1:], spot.moved(1)
     _warn_of_loose_name(site, text, spot)
     lowered = [
-        _written(body) if plain else _named(site, lower(site, body, spot.moved(offset)))
+        written(body) if plain else _named(site, lower(site, body, spot.moved(offset)))
         for plain, body, offset in split(text, spot) or []
     ]
     return one_text(site, lowered) if lowered else NOTHING
-
-
-def _written(text: str) -> Lowered:
-    return Lowered(repr(text), True, "text", atom=True)
 
 
 def _named(site: Site, value: Lowered) -> Lowered:
@@ -133,18 +123,14 @@ def _named(site: Site, value: Lowered) -> Lowered:
 
 def paths_in(node: Scalar) -> list[str]:
     """The `$paths` in the holes of a text that is known to be correct, or the one it consists of."""
+    if (path := path_of(node)) is not None:
+        return [path.text]
+    text = text_in(node) or ""
     found: list[str] = []
-    text = node.value
-    if path_of(node) is not None and isinstance(text, str):
-        return [text]
-    position = text.find("{{") if isinstance(text, str) else -1
-    while position >= 0 and isinstance(text, str):
-        start = text.find("$", position)
-        if start < 0:
-            break
-        end = extent(text, start)
-        found.append(text[start:end])
-        position = end
+    position = text.find("{{")
+    while position >= 0 and (start := text.find("$", position)) >= 0:
+        position = extent(text, start)
+        found.append(text[start:position])
     return found
 
 
@@ -192,12 +178,7 @@ def _path(site: Site, text: str, spot: Spot) -> Lowered:
             hint,
         )
         return NOTHING
-    try:
-        path = parse_path(text)
-    except ParseError as error:
-        spot.mistake(error.message, error.offset, error.hint)
-        return NOTHING
-    return read(site, path, spot)
+    return read_text(site, text, spot)
 
 
 def _is_expression(text: str) -> bool:

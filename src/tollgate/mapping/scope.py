@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import NoneType
 
 from tollgate.config.load import Document, Map, Mark, Node, Problem, Scalar
 from tollgate.errors import ConfigErrors
@@ -38,6 +39,12 @@ class Lowered:
 
 
 NOTHING = Lowered("None", atom=True)
+_KINDS = {str: "text", bool: "bool", int: "number", float: "number", NoneType: "null"}
+
+
+def written(value: str | float | None) -> Lowered:
+    """A literal."""
+    return Lowered(repr(value), True, _KINDS[type(value)], atom=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,11 @@ def emit(site: Site, node: Node, dest: Destination) -> None:
         store(site, site.traced(used(lower_scalar(site, node), dest), line), dest, line)
     elif isinstance(node, List):
         _emit_list(site, node, dest)
+    elif "$each" in node.entries:
+        mark = node.keys["$each"]
+        site.unit.mistake(mark, "`$each` makes list items, so it stands in a list", "put a dash before it")
     else:
-        _emit_map(site, node, dest)
+        emit_node(site, node, dest)
 
 
 def function(unit: Unit, header: str, node: Node, scope: Scope, out: str = "") -> None:
@@ -151,15 +154,6 @@ def emit_item(site: Site, node: Node, dest: Destination) -> None:
 
 
 # -- maps
-
-
-def _emit_map(site: Site, node: Map, dest: Destination) -> None:
-    if "$each" in node.entries:
-        site.unit.mistake(
-            node.keys["$each"], "`$each` makes list items, so it stands in a list", "put a dash before it"
-        )
-        return
-    emit_node(site, node, dest)
 
 
 def emit_node(site: Site, node: Map, dest: Destination) -> None:
