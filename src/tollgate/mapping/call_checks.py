@@ -23,20 +23,17 @@ def function_called(unit: Unit, paths: Mapping[str, str], node: nodes.Call, wron
     name = node.node.name
     function = unit.functions.get(name)
     if function is None:
-        filters = unit.filters
-        hint = (
-            f"a filter is written `value | {name}`"
-            if name in filters
-            else suggest(name, unit.functions) or "functions are written under `define:`"
+        hint = suggest(name, unit.functions) or "functions are written under `define:`"
+        wrong(
+            node,
+            f"unknown function `{name}`",
+            f"a filter is written `value | {name}`" if name in unit.filters else hint,
         )
-        wrong(node, f"unknown function `{name}`", hint)
         return None
-    if node.kwargs or node.dyn_args is not None or node.dyn_kwargs is not None:
-        wrong(node, f"arguments of `{name}` are given by place, without names")
+    if not _by_place(node, name, wrong):
         return None
     if len(node.args) != len(function.parameters):
-        wanted = len(function.parameters)
-        wrong(node, f"`{name}` takes {wanted} argument{'' if wanted == 1 else 's'}, not {len(node.args)}")
+        wrong(node, f"`{name}` takes {_arguments(len(function.parameters))}, not {len(node.args)}")
         return None
     return function
 
@@ -47,24 +44,15 @@ def filter_called(unit: Unit, node: nodes.Filter, wrong: Wrong) -> Filter | None
         wrong(node, "`raw` stands last", "write `{{ value | raw }}`")
     entry = unit.filters.get(node.name)
     if entry is None:
-        hint = (
-            _RAW
-            if node.name == "raw"
-            else suggest(node.name, unit.filters)
-            or (f"call it: `{node.name}(...)`" if node.name in unit.functions else "")
-        )
+        call = f"call it: `{node.name}(...)`" if node.name in unit.functions else ""
+        hint = _RAW if node.name == "raw" else suggest(node.name, unit.filters) or call
         wrong(node, f"unknown filter `{node.name}`", hint)
         return None
-    if node.kwargs or node.dyn_args is not None or node.dyn_kwargs is not None:
-        wrong(node, f"arguments of `{node.name}` are given by place, without names")
+    if not _by_place(node, node.name, wrong):
         return None
     if not entry.least <= len(node.args) <= entry.most:
         wanted = f"({entry.arguments})" if entry.arguments else "without arguments"
-        wrong(
-            node,
-            f"`{node.name}` has {len(node.args)} argument{'' if len(node.args) == 1 else 's'}",
-            f"it is used {wanted}",
-        )
+        wrong(node, f"`{node.name}` has {_arguments(len(node.args))}", f"it is used {wanted}")
         return None
     for place, (fits, wanted) in entry.fits.items():
         written = node.args[place] if place < len(node.args) else None
@@ -72,3 +60,14 @@ def filter_called(unit: Unit, node: nodes.Filter, wrong: Wrong) -> Filter | None
             wrong(node, f"`{node.name}` does not know {written.value!r}", f"it takes {wanted}")
             return None
     return entry
+
+
+def _by_place(node: nodes.Call | nodes.Filter, name: str, wrong: Wrong) -> bool:
+    if node.kwargs or node.dyn_args is not None or node.dyn_kwargs is not None:
+        wrong(node, f"arguments of `{name}` are given by place, without names")
+        return False
+    return True
+
+
+def _arguments(count: int) -> str:
+    return f"{count} argument{'' if count == 1 else 's'}"

@@ -102,7 +102,7 @@ def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = 
     ):
         return Mapping(document, executed(code, document.file, {**_runtime(built), **built.names}), built)
     unit = Unit(document, plugins=plugins, trace=trace)
-    built = compile_file(unit, document, plugins)
+    built = compile_file(unit, plugins)
     runtime = _runtime(built) | (tracing(document.file) if trace else {})
     mapping = Mapping(document, unit.build(runtime), built)
     if cache is not None and built.examples is None:

@@ -36,11 +36,12 @@ def declare(unit: Unit, node: Node | None) -> list[Function]:
             continue
         name = found[1]
         parameters = tuple(part.strip()[1:] for part in found[2].split(",") if part.strip())
+        reads = tuple(Reads() for _ in parameters)
         if len(set(parameters)) != len(parameters):
             unit.mistake(mark, f"`{name}` has two parameters of one name")
             continue
         if not all(may_take(unit, parameter, ENGINE, mark) for parameter in parameters):
-            unit.functions.setdefault(name, Function(name, name, parameters, tuple(Reads() for _ in parameters), mark))
+            unit.functions.setdefault(name, Function(name, name, parameters, reads, mark))
             continue
         if name in unit.functions:
             before = unit.functions[name].mark
@@ -50,13 +51,11 @@ def declare(unit: Unit, node: Node | None) -> list[Function]:
                 unit.mistake(mark, f"`{name}` is a function of the engine", "choose another name")
             continue
         if name in unit.filters:
-            unit.warn(
-                mark, f"`{name}` is also a filter", "`f($x)` and `$x | f` would be two things: choose another name"
-            )
-        function = Function(
-            name, unit.module.fresh(f"fn_{name}_"), parameters, tuple(Reads() for _ in parameters), mark, value
+            hint = "`f($x)` and `$x | f` would be two things: choose another name"
+            unit.warn(mark, f"`{name}` is also a filter", hint)
+        function = unit.functions[name] = Function(
+            name, unit.module.fresh(f"fn_{name}_"), parameters, reads, mark, value
         )
-        unit.functions[name] = function
         made.append(function)
     return made
 
@@ -80,29 +79,22 @@ def compile_functions(unit: Unit, made: list[Function]) -> None:
         for name in circle:
             function = unit.functions[name]
             bodies[name].lines.insert(0, (1, "C.count()", function.mark.line))  # type: ignore[union-attr]
-            for callee, mark in ((callee, mark) for callee, mark in function.made if callee in circle):
-                whom = "itself" if callee == name else f"`{callee}` in a circle"
-                unit.mistake(
-                    mark,
-                    f"`{name}` calls {whom} with a computed value",
-                    "hand on a part of the data: a path, a parameter or an item",
-                )
+            for callee, mark in function.made:
+                if callee in circle:
+                    whom = "itself" if callee == name else f"`{callee}` in a circle"
+                    hint = "hand on a part of the data: a path, a parameter or an item"
+                    unit.mistake(mark, f"`{name}` calls {whom} with a computed value", hint)
 
 
-def _circles(calls: dict[str, set[str]]) -> list[set[str]]:
+def _circles(calls: dict[str, set[str]]) -> set[frozenset[str]]:
     """Groups of functions that (directly or not) call each other."""
     reach: dict[str, set[str]] = {}
     for name, called in calls.items():
-        seen: set[str] = set()
+        seen = reach[name] = set()
         waiting = list(called)
         while waiting:
             here = waiting.pop()
             if here not in seen and here in calls:
                 seen.add(here)
                 waiting.extend(calls[here])
-        reach[name] = seen
-    circles: list[set[str]] = []
-    for name, seen in reach.items():
-        if name in seen and not any(name in circle for circle in circles):
-            circles.append({other for other in seen if name in reach.get(other, ())})
-    return circles
+    return {frozenset(other for other in reach[name] if name in reach[other]) for name in calls}

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar, get_args
 
-from tollgate.config.load import Map, Node, Scalar, one_or_many
+from tollgate.config.load import Map, Node, Scalar, one_or_many, text_in
 from tollgate.mapping.scope import Unit
 from tollgate.wire import HEADER_NAME
 
-KINDS = ("requests", "tokens")
-FACTS = ("limit", "remaining", "reset")
+Kind = Literal["requests", "tokens"]
+Fact = Literal["limit", "remaining", "reset"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+FACTS: tuple[Fact, ...] = get_args(Fact)
 RESETS = ("durations", "instants")
 KEYS = ("elapsed", "limits", "resets")
 
-Kind = Literal["requests", "tokens"]
-Fact = Literal["limit", "remaining", "reset"]
+Key = TypeVar("Key", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,51 +36,41 @@ NO_HEADERS = ReplyHeaders()
 
 def compile_reply_headers(unit: Unit, node: Node | None) -> ReplyHeaders:
     """Read the section; mistakes are noted in the unit."""
-    if node is None:
-        return NO_HEADERS
-    if not isinstance(node, Map):
-        unit.mistake(node, "`reply_headers` takes names", "{elapsed: x-elapsed-ms}")
-        return NO_HEADERS
-    unit.check_keys(node, KEYS)
-    elapsed = _names(unit, node.entries["elapsed"])[:1] if "elapsed" in node.entries else []
-    limits: list[tuple[Kind, Fact, bytes]] = []
-    listed = node.get("limits")
-    if isinstance(listed, Map):
-        unit.check_keys(listed, KINDS)
-        for kind in KINDS:
-            facts = listed.get(kind)
-            if isinstance(facts, Map):
-                unit.check_keys(facts, FACTS)
-                limits += [
-                    (kind, fact, name)  # type: ignore[misc]
-                    for fact in FACTS
-                    if fact in facts.entries
-                    for name in _names(unit, facts.entries[fact])
-                ]
-            elif facts is not None:
-                unit.mistake(facts, f"`{kind}` takes {', '.join(FACTS)}", "{limit: x-ratelimit-limit-requests}")
-    elif listed is not None:
-        unit.mistake(listed, f"`limits` takes {' and '.join(KINDS)}", "{requests: {limit: x-ratelimit-limit-requests}}")
-    resets = node.get("resets")
-    if resets is not None and not (isinstance(resets, Scalar) and resets.value in RESETS):
+    parts = dict(_parts(unit, node, KEYS, "`reply_headers` takes names", "{elapsed: x-elapsed-ms}"))
+    elapsed = _names(unit, parts.get("elapsed"))
+    takes, hint = f"`limits` takes {' and '.join(KINDS)}", "{requests: {limit: x-ratelimit-limit-requests}}"
+    limits = [
+        (kind, fact, name)
+        for kind, facts in _parts(unit, parts.get("limits"), KINDS, takes, hint)
+        for fact, names in _parts(
+            unit, facts, FACTS, f"`{kind}` takes {', '.join(FACTS)}", "{limit: x-ratelimit-limit-requests}"
+        )
+        for name in _names(unit, names)
+    ]
+    resets = parts.get("resets")
+    if resets is not None and text_in(resets) not in RESETS:
         unit.mistake(resets, f"`resets` is {' or '.join(RESETS)}")
-        resets = None
-    return ReplyHeaders(
-        elapsed[0] if elapsed else None, tuple(limits), isinstance(resets, Scalar) and resets.value == "instants"
-    )
+    return ReplyHeaders(elapsed[0] if elapsed else None, tuple(limits), text_in(resets) == "instants")
 
 
-def _names(unit: Unit, node: Node) -> list[bytes]:
+def _parts(unit: Unit, node: Node | None, known: tuple[Key, ...], takes: str, hint: str) -> list[tuple[Key, Node]]:
+    """The entries of a map in the order of its known keys; none if there is no node. Other keys, and a node that is
+    no map, are mistakes."""
+    if not isinstance(node, Map):
+        if node is not None:
+            unit.mistake(node, takes, hint)
+        return []
+    unit.check_keys(node, known)
+    return [(key, node.entries[key]) for key in known if key in node.entries]
+
+
+def _names(unit: Unit, node: Node | None) -> list[bytes]:
     """A header's name, or a list of names with the same value."""
     found = []
     for item in one_or_many(node):
-        if (
-            isinstance(item, Scalar)
-            and isinstance(item.value, str)
-            and HEADER_NAME.fullmatch(item.value)
-            and item.value == item.value.lower()
-        ):
-            found.append(item.value.encode())
+        name = text_in(item)
+        if name is not None and HEADER_NAME.fullmatch(name) and name == name.lower():
+            found.append(name.encode())
         else:
             text = f"`{item.value}` is no header name" if isinstance(item, Scalar) else "a header's name is text"
             unit.mistake(item, text, "lower-case letters, digits and dashes")

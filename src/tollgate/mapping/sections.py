@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping as Table
 from dataclasses import dataclass, field, replace
 
-from tollgate.config.load import Document, List, Map, Node, Problem, Scalar, lookup, text_in
+from tollgate.config.load import List, Map, Node, Problem, Scalar, lookup, text_in
 from tollgate.mapping import harmless, templates
 from tollgate.mapping.define import compile_functions, declare
 from tollgate.mapping.directives import let, when
@@ -91,8 +91,9 @@ class CompiledFile:
         return py
 
 
-def compile_file(unit: Unit, document: Document, plugins: Table[str, Filter] | None) -> CompiledFile:
+def compile_file(unit: Unit, plugins: Table[str, Filter] | None) -> CompiledFile:
     """Generate the code of all sections into the unit, which collects the mistakes."""
+    document = unit.document
     unit.problems.extend(document.problems)
     built = CompiledFile(plugins=dict(plugins or {}))
     if document.problems and not getattr(document.root, "entries", None):
@@ -103,16 +104,13 @@ def compile_file(unit: Unit, document: Document, plugins: Table[str, Filter] | N
         unit.raise_mistakes()
         raise AssertionError
     _head(unit, root, built)
-    _declare_sections(unit, root, built)
+    sections = _declare_sections(unit, root, built)
     built.idle = harmless.read_harmless(unit, root, built.reads)
     built.error_words = read_error_words(unit, root)
     functions = declare(unit, root.get("define"))
     compile_functions(unit, functions)
-    for name in SECTIONS:
-        for direction in DIRECTIONS:
-            node = lookup(root, name, direction)
-            if node is not None:
-                _section(unit, f"{name}.{direction}", node, built)
+    for name, node in sections.items():
+        _section(unit, name, node, built)
     _request_facts(unit, root, built)
     _conditions(unit, root, built)
     if (rules := lookup(root, "stream", "to_hub")) is not None:
@@ -146,12 +144,10 @@ def _head(unit: Unit, root: Map, built: CompiledFile) -> None:
         unit.mistake(kind, "`hub` is left out for conversations", f"or one of {', '.join(HUBS)}")
     for section in (*SECTIONS, "stream"):
         node = root.get(section)
-        if node is None:
-            continue
-        if not isinstance(node, Map):
+        if isinstance(node, Map):
+            unit.check_keys(node, (*DIRECTIONS, *_MORE_KEYS.get(section, ())))
+        elif node is not None:
             unit.mistake(node, f"`{section}` takes to_hub and from_hub")
-            continue
-        unit.check_keys(node, (*DIRECTIONS, *_MORE_KEYS.get(section, ())))
     examples = root.get("examples")
     if isinstance(examples, List):
         built.examples = examples
@@ -159,16 +155,17 @@ def _head(unit: Unit, root: Map, built: CompiledFile) -> None:
         unit.mistake(examples, "`examples` is a list")
 
 
-def _declare_sections(unit: Unit, root: Map, built: CompiledFile) -> None:
-    """Declare all sections. `response(...)` and `error(...)` become functions too, so that an event can hold a whole
-    answer."""
-    for name in SECTIONS:
-        for direction in DIRECTIONS:
-            if lookup(root, name, direction) is not None:
-                built.add(f"{name}.{direction}")
+def _declare_sections(unit: Unit, root: Map, built: CompiledFile) -> dict[str, Node]:
+    """Declare all sections; returns their nodes. `response(...)` and `error(...)` become functions too, so that an
+    event can hold a whole answer."""
+    written = ((name, direction, lookup(root, name, direction)) for name in SECTIONS for direction in DIRECTIONS)
+    sections = {f"{name}.{direction}": node for name, direction, node in written if node is not None}
+    for name in sections:
+        built.add(name)
     for name in ("response", "error"):
-        if f"{name}.from_hub" in built.sections:
+        if f"{name}.from_hub" in sections:
             unit.functions[name] = Function(name, f"{name}_from_hub", ("hub",), (built.reads[f"{name}.from_hub"],))
+    return sections
 
 
 def _section(unit: Unit, name: str, node: Node, built: CompiledFile) -> None:
