@@ -42,9 +42,7 @@ class CodeCache:
     @staticmethod
     def key(text: str, lines: list[int], file: str) -> bytes:
         """The key of one piece of generated code: a digest of its text, its YAML lines and its file."""
-        found = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20)
-        found.update(b"\0" + array("I", lines).tobytes() + b"\0" + file.encode("utf-8", "surrogatepass"))
-        return found.digest()
+        return _digest(text, array("I", lines).tobytes(), file)
 
     def get(self, key: bytes) -> CodeType | None:
         """The code of a module, if it is cached."""
@@ -108,30 +106,22 @@ def stamp() -> bytes:
     """What all entries depend on besides their keys: Python's version and optimisation, the expression parser, and
     the code of this package."""
     here = Path(__file__).parent
-    found = hashlib.blake2b(digest_size=20)
-    for part in (
-        importlib.util.MAGIC_NUMBER,
-        sys.version.encode(),
-        str(sys.flags.optimize).encode(),
-        version("jinja2").encode(),
-        version("jsonpath-ng").encode(),
-        *(
-            path.read_bytes()
-            for path in (
-                *sorted(here.rglob("*.py")),
-                *sorted(here.glob("*.json")),
-                here.parent / "config" / "load.py",
-                here.parent / "config" / "yaml_tree.py",
-            )
-        ),
-    ):
-        found.update(len(part).to_bytes(8, "big") + part)
-    return found.digest()
+    config = here.parent / "config"
+    code = (*sorted(here.rglob("*.py")), *sorted(here.glob("*.json")), config / "load.py", config / "yaml_tree.py")
+    python = (importlib.util.MAGIC_NUMBER, sys.version, str(sys.flags.optimize))
+    return _digest(*python, version("jinja2"), version("jsonpath-ng"), *(path.read_bytes() for path in code))
 
 
 def _file_key(document: Document) -> bytes:
-    text = f"{document.file}\0{document.without}\0{document.text}"
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).digest()
+    return _digest(document.file, document.without, document.text)
+
+
+def _digest(*parts: str | bytes) -> bytes:
+    found = hashlib.blake2b(digest_size=20)
+    for part in parts:
+        raw = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        found.update(len(raw).to_bytes(8, "big") + raw)
+    return found.digest()
 
 
 def _packed(result: object) -> bytes | None:
@@ -147,11 +137,9 @@ class _Pickler(pickle.Pickler):
     """Writes filters by their names, because most are functions without a module name of their own."""
 
     def persistent_id(self, obj: Any) -> str | None:
-        return (
-            next((name for name, known in FILTERS.items() if known.run is obj), None)
-            if isinstance(obj, FunctionType)
-            else None
-        )
+        if not isinstance(obj, FunctionType):
+            return None
+        return next((name for name, known in FILTERS.items() if known.run is obj), None)
 
 
 class _Unpickler(pickle.Unpickler):

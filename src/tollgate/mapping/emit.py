@@ -110,33 +110,24 @@ class Module:
 
     def constant(self, value: object, prefix: str = "K") -> str:
         """The global name of `value`; hashable values are shared."""
-        key: object
+        key: object = (type(value), value)
         try:
-            key = (type(value), value)
-            found = self._constants.get(key)
+            hash(key)
         except TypeError:
-            key, found = None, None
-        if found is None:
-            found = self.fresh(prefix)
-            self.names[found] = value
-            if key is not None:
-                self._constants[key] = found
-        return found
+            key = id(value)  # `names` keeps it alive
+        if key not in self._constants:
+            name = self._constants[key] = self.fresh(prefix)
+            self.names[name] = value
+        return self._constants[key]
 
     def source(self) -> tuple[str, list[int]]:
         """The Python text and, for each of its lines, the YAML line."""
-        text: list[str] = []
-        lines: list[int] = []
+        rows: list[tuple[int, str, int]] = []
         for code in self._functions:
-            text.append(code.header)
-            lines.append(code.header_line)
-            if not code.lines:
-                text.append(_INDENT + "pass")
-                lines.append(code.header_line)
-            for depth, statement, line in code.lines:
-                text.append(_INDENT * depth + statement)
-                lines.append(line)
-        return "\n".join(text) + "\n", lines
+            rows.append((0, code.header, code.header_line))
+            rows += code.lines or [(1, "pass", code.header_line)]
+        text = "".join(f"{_INDENT * depth}{statement}\n" for depth, statement, _ in rows)
+        return text, [line for _, _, line in rows]
 
     def build(self, runtime: dict[str, object]) -> dict[str, object]:
         """Compile; returns the namespace with the functions. `runtime` has the names that generated code may call."""
@@ -144,12 +135,12 @@ class Module:
             return {**runtime, **self.names}
         text, lines = self.source()
         self._functions.clear()  # they refer to this: see `Code.module`
-        self.key = _code_cache.key(text, lines, self.file) if _code_cache is not None else b""
-        code = _code_cache.get(self.key) if _code_cache is not None else None
+        cache = _code_cache or CodeCache()
+        self.key = cache.key(text, lines, self.file)
+        code = cache.get(self.key)
         if code is None:
             code = self._compiled(text, lines)
-            if _code_cache is not None:
-                _code_cache.put(self.key, code)
+            cache.put(self.key, code)
         return executed(code, self.file, {**runtime, **self.names})
 
     def _compiled(self, text: str, lines: list[int]) -> CodeType:

@@ -42,17 +42,16 @@ class InText:
         """The parts of a whole answer, with its texts split at marks. Anything but a list of parts stays as it is."""
         if type(parts) is not list:
             return parts
-        scanner, made = self.scanner(context), _Whole()
+        scanner = self.scanner(context)
+        made: list[Any] = []
         for part in parts:
             text = part.get("text") if type(part) is dict and part.get("kind") == "text" else None
             if type(text) is not str or not text:
-                made.parts.append(part)
+                made.append(part)
                 continue
-            made.begin({key: value for key, value in part.items() if key not in ("kind", "text", "id")})
-            made.take(scanner.feed(text))
-            made.take(scanner.finish())
-            made.end()
-        return made.parts
+            beside = {key: value for key, value in part.items() if key not in ("kind", "text", "id")}
+            made += _pieces([*scanner.feed(text), *scanner.finish()], beside)
+        return made
 
     def _made(self, mark: TextMark, text: str, context: Context) -> list[dict[str, Any]] | None:
         """The parts that a mark's template makes of the text inside; None if it makes no valid part."""
@@ -65,39 +64,24 @@ class InText:
         return [_tidy(part) for part in parts] if parts and len(parts) == len(listed) else None
 
 
-class _Whole:
-    """The parts of a whole answer while they are collected."""
-
-    def __init__(self) -> None:
-        self.parts: list[Any] = []
-        self._open = ""
-        self._beside: dict[str, Any] = {}
-
-    def begin(self, beside: dict[str, Any]) -> None:
-        """Begin a text; what is beside it (annotations, a token) stays with its first piece of plain text."""
-        self._open, self._beside = "", beside
-
-    def end(self) -> None:
-        """End the text."""
-        if self._beside:
-            self.parts.append({"kind": "text", "text": "", **self._beside})
-            self._beside = {}
-
-    def take(self, found: list[Found]) -> None:
-        """Add what a scanner found."""
-        for kind, text, made in found:
-            if made is not None:
-                self.parts += made
-                self._open = ""
-            elif text is None:
-                self._open = ""
-            elif kind == self._open:
-                self.parts[-1]["text"] += text
-            else:
-                self._open = kind
-                self.parts.append({"kind": kind, "text": text, **(self._beside if kind == "text" else {})})
-                if kind == "text":
-                    self._beside = {}
+def _pieces(findings: list[Found], beside: dict[str, Any]) -> list[dict[str, Any]]:
+    """The parts that a scanner found in one text. What is beside the text (annotations, a token) stays with the first
+    piece of plain text."""
+    parts: list[dict[str, Any]] = []
+    open_kind = ""
+    for kind, text, made in findings:
+        if text is None:
+            parts += made or ()
+            open_kind = ""
+        elif kind == open_kind:
+            parts[-1]["text"] += text
+        else:
+            open_kind = kind
+            parts.append({"kind": kind, "text": text})
+            if kind == "text":
+                parts[-1] |= beside
+                beside = {}
+    return [*parts, {"kind": "text", "text": "", **beside}] if beside else parts
 
 
 def _is_part(part: Any) -> bool:
@@ -165,12 +149,9 @@ def _read(unit: Unit, item: Node) -> TextMark | None:
 
 def _text(unit: Unit, item: Map, key: str) -> str | None:
     node = item.get(key)
-    if node is None:
-        return None
-    if (text := text_in(node)) and text.strip() == text:
-        return text
-    found = _shown(node)
-    unit.mistake(node, f"`{key}` is a text without blanks at its ends, found {found}", f"{key}: <think>")
+    if node is None or (text := text_in(node)) and text.strip() == text:
+        return text_in(node)
+    unit.mistake(node, f"`{key}` is a text without blanks at its ends, found {_shown(node)}", f"{key}: <think>")
     return None
 
 
@@ -216,9 +197,9 @@ def _check_fields(unit: Unit, part: Map) -> None:
 
 def linked(marks: Mapping[TextMark, str], namespace: Mapping[str, Any]) -> InText | None:
     """The marks with their functions; None if there are none."""
-    return (
-        InText(Marks(tuple(marks)), {mark: namespace[name] for mark, name in marks.items() if name}) if marks else None
-    )
+    if not marks:
+        return None
+    return InText(Marks(tuple(marks)), {mark: namespace[name] for mark, name in marks.items() if name})
 
 
 def compile_in_text(document: Document, node: Node, *, defines: Functions | None = None) -> InText | None:

@@ -8,6 +8,7 @@ it; such a set is a `_State`. What no place of the set stands for is lost, unles
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from tollgate.mapping.harmless import IGNORED, Idle, is_empty_value, is_idle
@@ -114,49 +115,37 @@ def _note(found: dict[str, None], path: Path, value: object = True) -> None:
         found["".join(reversed(steps)).removeprefix(".") or "the body"] = None
 
 
+@dataclass(eq=False, slots=True)
 class _State:
     """A set of places that all stand for one value. The states below it are made when a document first needs them,
     and kept."""
 
-    __slots__ = (
-        "_cases",
-        "_fields",
-        "_followed",
-        "_ignored",
-        "_items",
-        "_known",
-        "_places",
-        "_switches",
-        "_walker",
-        "has_fields",
-        "labels",
-        "path",
-        "shapes",
-        "whole",
-    )
+    _walker: Walker
+    _places: frozenset[Reads]
+    _followed: frozenset[Switch]
+    _ignored: frozenset[str]
+    """Fields that are never reported."""
+    whole: bool = field(init=False)
+    has_fields: bool = field(init=False)
+    path: tuple[str, ...] = field(init=False)
+    """The path to a label that decides which further places stand for an object; if there are several, the next one to
+    test."""
+    labels: frozenset[str] = field(init=False)
+    shapes: dict[tuple[str, ...], _Shape] = field(default_factory=dict)
+    """By the names of an object's fields."""
+    _switches: frozenset[Switch] = field(init=False)
+    _cases: dict[str | None, _State] = field(default_factory=dict)
+    _fields: dict[str, _State] = field(default_factory=dict)
+    _items: _State | None = None
+    _known: frozenset[str] | None = None
 
-    def __init__(
-        self, walker: Walker, places: frozenset[Reads], followed: frozenset[Switch], ignored: frozenset[str]
-    ) -> None:
-        self._walker = walker
-        self._places = places
-        self._followed = followed
-        self._ignored = ignored
-        """Fields that are never reported."""
-        self.whole = any(place.taken() for place in places)
-        self.has_fields = any(place.fields for place in places)
-        waiting = [switch for place in places for switch in place.switches if switch not in followed]
+    def __post_init__(self) -> None:
+        self.whole = any(place.taken() for place in self._places)
+        self.has_fields = any(place.fields for place in self._places)
+        waiting = [switch for place in self._places for switch in place.switches if switch not in self._followed]
         self.path = () if self.whole else min((switch.path for switch in waiting), default=())
-        """The path to a label that decides which further places stand for an object; if there are several, the next
-        one to test."""
         self._switches = frozenset(switch for switch in waiting if switch.path == self.path)
         self.labels = frozenset(label for switch in self._switches for label in switch.cases)
-        self._cases: dict[str | None, _State] = {}
-        self._fields: dict[str, _State] = {}
-        self._items: _State | None = None
-        self._known: frozenset[str] | None = None
-        self.shapes: dict[tuple[str, ...], _Shape] = {}
-        """By the names of an object's fields."""
 
     def shape(self, names: tuple[str, ...]) -> _Shape:
         """The shape of objects with these fields; cached if all fields are known, because there are few of those."""
