@@ -89,7 +89,7 @@ class Context:
 
     @property
     def nonce(self) -> str:
-        """What `$nonce` reads: made when it is first asked for, because few do and randomness has its price."""
+        """What `$nonce` reads; made when first read, because few mappings use it and randomness is slow."""
         try:
             return self._nonce
         except AttributeError:
@@ -98,7 +98,6 @@ class Context:
 
     @nonce.setter
     def nonce(self, value: str) -> None:
-        """What `$nonce` reads; made when first read, because few mappings use it and randomness is slow."""
         self._nonce = value
 
     def answer_id(self) -> str:

@@ -8,7 +8,7 @@ fit the content).
 from __future__ import annotations
 
 from collections.abc import Mapping as Headers
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tollgate.errors import BadRequest
@@ -34,7 +34,7 @@ class Converted:
 
     body: Any
     hub: dict[str, Any]
-    lost: list[str] = field(default_factory=list)
+    lost: list[str]
 
 
 def convert_request(source: Mapping, target: Mapping, body: object, context: Context) -> Converted:
@@ -160,17 +160,17 @@ def tidy(hub: dict[str, Any], context: Context) -> dict[str, Any]:
         if part.get("kind") != "tool_call":
             continue
         calls += 1
-        arguments = part.get("args")
-        if part.get("custom") is not True and (type(arguments) is not str or not arguments.strip()):
-            part = {**part, "args": "{}" if arguments is None or type(arguments) is str else text_of(arguments)}
-        elif part.get("custom") is not True and (words := unfit(arguments)):
-            context.lose(words)
+        if part.get("custom") is not True:
+            arguments = part.get("args")
+            if type(arguments) is not str or not arguments.strip():
+                part = {**part, "args": "{}" if arguments is None or type(arguments) is str else text_of(arguments)}
+            elif words := unfit(arguments):
+                context.lose(words)
         if not part.get("id"):
             part = {**part, "id": f"call_{name}_{calls - 1}"}
         parts[number] = part
     made: dict[str, Any] = {"id": name}
-    model = hub.get("model") or context.model.get("upstream")
-    if model:
+    if model := hub.get("model") or context.model.get("upstream"):
         made["model"] = model
     created = hub.get("created")
     made["created"] = created if type(created) is int and created > 0 else context.now
@@ -190,15 +190,15 @@ def error_to_hub(source: Mapping, body: object, context: Context | None = None) 
     """Any error body -> {message, type, code, param}; the message is always there. Never raises."""
     context = context or Context()
     context.lenient = True
-    found: Any = None
     section = source.sections.get("error.to_hub")
-    if section is not None:
-        try:
-            found = section(body, context)
-        except (Fault, RecursionError):
-            found = None
-    error = {key: value for key, value in found.items() if type(value) in (str, int)} if type(found) is dict else {}
-    message = found.get("message") if type(found) is dict else None
+    try:
+        found = section(body, context) if section is not None else None
+    except (Fault, RecursionError):
+        found = None
+    if type(found) is not dict:
+        found = {}
+    error = {key: value for key, value in found.items() if type(value) in (str, int)}
+    message = found.get("message")
     if type(message) is not str or not message:
         message = text_of(message if message is not None else body if body is not None else "upstream error")
     error["message"] = message[:_LONGEST_MESSAGE]

@@ -7,6 +7,8 @@ into a `MappingFailure`. `Refused` is raised when the mapping itself refuses (`$
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import islice
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 from tollgate.errors import BadRequest, TollgateError
@@ -88,11 +90,7 @@ def failure(error: Fault | RecursionError, files: Collection[str], *, request: b
 def _place(trace: TracebackType | None, files: Collection[str]) -> str:
     """`file:line` of the innermost frame that is generated code."""
     found = ""
-    steps = 0
-    while trace is not None and steps < 5000:
-        name = trace.tb_frame.f_code.co_filename
-        if name in files:
-            found = f"{name}:{trace.tb_lineno}"
-        trace = trace.tb_next
-        steps += 1
+    for frame, line in islice(walk_tb(trace), 5000):
+        if frame.f_code.co_filename in files:
+            found = f"{frame.f_code.co_filename}:{line}"
     return found

@@ -153,25 +153,24 @@ def split(value: Any, separator: Any = None) -> list[str] | None:
 
 def replace(value: Any, old: Any, new: Any) -> str | None:
     """A text with every `old` replaced, unless that would make it enormous."""
-    if type(value) is not str or type(old) is not str or type(new) is not str or not old:
-        return value if type(value) is str else None
-    if old not in value:
+    if type(value) is not str:
+        return None
+    if type(old) is not str or type(new) is not str or not old or value.count(old) * len(new) >= 64 * 1024 * 1024:
         return value
-    return joined(value.replace(old, new)) if value.count(old) * len(new) < 64 * 1024 * 1024 else value
+    return joined(value.replace(old, new))
 
 
 def number(value: Any) -> int | float | None:
     """A text that is a number as that number; anything else is absent."""
     if type(value) in NUMBERS:
         return value  # type: ignore[no-any-return]
-    if type(value) is str and _NUMBER.match(value.strip()):
-        text = value.strip()
-        try:
-            return in_json(int(text))
-        except (ValueError, OverflowError):
-            made = float(text)
-            return made if abs(made) != inf else None
-    return None
+    if type(value) is not str or not _NUMBER.match(text := value.strip()):
+        return None
+    try:
+        return in_json(int(text))
+    except ValueError:
+        made = float(text)
+        return made if abs(made) != inf else None
 
 
 def rounded(value: Any, places: Any = 0) -> int | float | None:

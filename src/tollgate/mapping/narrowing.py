@@ -123,14 +123,14 @@ def narrowing_of(node: nodes.Node, paths: Mapping[str, str], scope: Scope) -> Na
 
 def chooses_plain(test: nodes.Node, chosen: nodes.Node, paths: Mapping[str, str]) -> bool:
     """Whether the chosen value is the path that was tested: `$x.a if $x.a is string`."""
-    if (
-        not isinstance(test, nodes.Test)
-        or test.name not in PLAIN
-        or not isinstance(test.node, nodes.Name)
-        or not isinstance(chosen, nodes.Name)
-    ):
-        return False
-    return test.node.name in paths and paths[test.node.name] == paths.get(chosen.name)
+    return (
+        isinstance(test, nodes.Test)
+        and test.name in PLAIN
+        and isinstance(test.node, nodes.Name)
+        and isinstance(chosen, nodes.Name)
+        and test.node.name in paths
+        and paths[test.node.name] == paths.get(chosen.name)
+    )
 
 
 def _plain(node: nodes.Test, paths: Mapping[str, str], scope: Scope) -> Plain | None:

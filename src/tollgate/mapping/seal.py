@@ -10,7 +10,6 @@ There are agents that take signatures for bytes in base64: what is none, as this
 from __future__ import annotations
 
 import base64
-import binascii
 
 import orjson
 
@@ -41,14 +40,16 @@ def seal(part: object, text: object = None) -> str | None:
 
 def unseal(text: object) -> dict[str, object] | None:
     """A sealed token as `token`, `origin`, `id` and `text`; absent for any other text."""
-    if type(text) is str and text.startswith(IN_BASE64):
-        text = _from_base64(text)
-    if type(text) is not str or not text.startswith(PREFIX):
+    if type(text) is not str:
         return None
-    packed = text[len(PREFIX) :]
     try:
+        if text.startswith(IN_BASE64):
+            text = base64.b64decode(text, validate=True).decode("ascii")
+        if not text.startswith(PREFIX):
+            return None
+        packed = text[len(PREFIX) :]
         content = orjson.loads(base64.b64decode(packed + "=" * (-len(packed) % 4), altchars=b"-_", validate=True))
-    except (binascii.Error, ValueError):
+    except ValueError:
         return None
     if type(content) is not list or len(content) not in (3, 4):
         return None
@@ -63,10 +64,3 @@ def unseal(text: object) -> dict[str, object] | None:
     if text and type(text[0]) is str:
         opened["text"] = text[0]
     return opened
-
-
-def _from_base64(text: str) -> str | None:
-    try:
-        return base64.b64decode(text, validate=True).decode("ascii")
-    except ValueError:
-        return None

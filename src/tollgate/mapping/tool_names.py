@@ -6,7 +6,7 @@ The mapping of a format says which names it changes (names that are too long, or
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tollgate.mapping.context import Context
@@ -40,11 +40,9 @@ class ToolNames:
     def begins(self, text: str, *, whole: bool = False) -> bool:
         """Whether the name of a tool begins with this text (and is longer, unless `whole`)."""
         own = self._own()
-        if any(name.startswith(text) and (whole or name != text) for name in own):
+        if _begins(own, text, whole):
             return True
-        if self._sent is None or text in own:
-            return False
-        return any(name.startswith(text) and (whole or name != text) for name in self._others())
+        return self._sent is not None and text not in own and _begins(self._others(), text, whole)
 
     def _own(self) -> tuple[str, ...]:
         if self._names is None:
@@ -58,6 +56,10 @@ class ToolNames:
             found = [(self._sent(name, self._context), name) for name in self._own()]
             self._other = {sent: name for sent, name in found if type(sent) is str and sent != name}
         return self._other
+
+
+def _begins(names: Iterable[str], text: str, whole: bool) -> bool:
+    return any(name.startswith(text) and (whole or name != text) for name in names)
 
 
 def with_own_names(hub: dict[str, Any], context: Context, sent: Callable[..., Any]) -> dict[str, Any]:

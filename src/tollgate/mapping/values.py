@@ -166,12 +166,10 @@ def at(value: Any, index: object) -> Any:
 
 def part_of(value: Any, start: object, stop: object) -> Any:
     """`value[start:stop]` of a list or a text; absent for anything else, or if nothing of a list is left."""
-    bounds = [bound if type(bound) is int else None for bound in (start, stop)]
-    if type(value) is list:
-        return value[bounds[0] : bounds[1]] or None
-    if type(value) is str:
-        return value[bounds[0] : bounds[1]]
-    return None
+    if type(value) not in (list, str):
+        return None
+    part = value[start if type(start) is int else None : stop if type(stop) is int else None]
+    return part or None if type(value) is list else part
 
 
 def join_by(items: list[Any], key: str) -> list[Any]:
