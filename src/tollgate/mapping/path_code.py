@@ -7,13 +7,14 @@ A container on the way is kept in a local as "the dict, or an empty one", so tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
-from tollgate.mapping.emit import Code
 from tollgate.mapping.filter_table import Filter
 from tollgate.mapping.grammar import nodes
 from tollgate.mapping.names import ABOUT, CALLERS_SECRETS
+from tollgate.mapping.operators import comparison
 from tollgate.mapping.paths import (
     Condition,
     Descend,
@@ -28,7 +29,10 @@ from tollgate.mapping.paths import (
     parse_path,
 )
 from tollgate.mapping.reads import Places, gathered, take
-from tollgate.mapping.scope import NOTHING, Lowered, Site, Spot, suggest
+from tollgate.mapping.scope import NOTHING, Lowered, Site, Spot, suggest, written
+
+_OPERATORS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "lteq", ">": "gt", ">=": "gteq"}
+"""The operators of a filter by the names that jinja2 has for them."""
 
 
 def read_text(site: Site, text: str, spot: Spot, offset: int = 0) -> Lowered:
@@ -173,28 +177,27 @@ def _helper(site: Site, steps: tuple[Step, ...], line: int) -> str:
     if known is not None:
         return known
     name = unit.helpers[steps] = unit.module.fresh("path")
-    code = unit.module.function(f"{name}(x)", line)
-    code.add("out = []", line)
-
-    _step_into(site, code, "x", steps, line)
-    code.add("return out or None", line)
+    inside = replace(site, code=unit.module.function(f"{name}(x)", line))
+    inside.code.add("out = []", line)
+    _step_into(inside, "x", steps, line)
+    inside.code.add("return out or None", line)
     return name
 
 
-def _step_into(site: Site, code: Code, value: str, steps: tuple[Step, ...], line: int) -> None:
+def _step_into(site: Site, value: str, steps: tuple[Step, ...], line: int) -> None:
     """Add the code that collects what `steps` find in the local `value`."""
     if not steps:
-        code.add(f"if {value} is not None: out.append({value})", line)
+        site.code.add(f"if {value} is not None: out.append({value})", line)
         return
     step, rest = steps[0], steps[1:]
-    inner = code.temp("x")
+    inner = site.temp("x")
     if isinstance(step, str | int):
         if isinstance(step, str):
             found = f"{value}.get({step!r}) if type({value}) is dict"
         else:
             found = f"{value}[{step}] if type({value}) is list and {has_item(value, step)}"
-        code.add(f"{inner} = {found} else None", line)
-        _step_into(site, code, inner, rest, line)
+        site.code.add(f"{inner} = {found} else None", line)
+        _step_into(site, inner, rest, line)
         return
     if isinstance(step, Every | Where):
         source = f"{value} if type({value}) is list else {value}.values() if type({value}) is dict else ()"
@@ -204,32 +207,34 @@ def _step_into(site: Site, code: Code, value: str, steps: tuple[Step, ...], line
         source = f"below({value}, {step.key!r})"
     else:
         source = f"found({site.unit.module.constant(step.expression)}, {value})"
-    with code.block(f"for {inner} in {source}", line):
-        tests = (
-            [item_test(code, inner, condition, line) for condition in step.conditions] if type(step) is Where else []
-        )
-        with code.block(f"if {' and '.join(tests)}", line) if tests else nullcontext():
-            _step_into(site, code, inner, rest, line)
+    with loop(site, f"for {inner} in {source}", step, inner, line):
+        _step_into(site, inner, rest, line)
 
 
-def item_test(code: Code, item: str, condition: Condition, line: int) -> str:
+@contextmanager
+def loop(site: Site, header: str, step: Step, item: str, line: int) -> Iterator[None]:
+    """A `for` block over the local `item` and, for a filter, the `if` inside it."""
+    with site.code.block(header, line):
+        if not isinstance(step, Where):
+            yield
+            return
+        tests = [_item_test(site, item, condition, line) for condition in step.conditions]
+        with site.code.block(f"if {' and '.join(tests)}", line):
+            yield
+
+
+def _item_test(site: Site, item: str, condition: Condition, line: int) -> str:
     """The Python condition for one comparison of a filter over the local `item`."""
     value = item
     for key in condition.path:
-        inner = code.temp("c")
-        code.add(f"{inner} = {value}.get({key!r}) if type({value}) is dict else None", line)
+        inner = site.temp("c")
+        site.code.add(f"{inner} = {value}.get({key!r}) if type({value}) is dict else None", line)
         value = inner
-    wanted = condition.value
     if condition.operator is None:
         return f"{value} is not None"
-    if condition.operator in ("==", "!="):
-        if wanted is None or isinstance(wanted, bool):
-            return f"{value} {'is' if condition.operator == '==' else 'is not'} {wanted!r}"
-        if isinstance(wanted, str):
-            return f"{value} {condition.operator} {wanted!r}"
-        return f"{'' if condition.operator == '==' else 'not '}same({value}, {wanted!r})"
-    left, right = (value, repr(wanted)) if condition.operator in ("<", "<=") else (repr(wanted), value)
-    return f"{'less' if condition.operator in ('<', '>') else 'less_or_same'}({left}, {right})"
+    return comparison(
+        site, _OPERATORS[condition.operator], Lowered(value, atom=True), written(condition.value), texts=False
+    )
 
 
 def _check_known(known: frozenset[str] | None, owner: str, step: Step, spot: Spot, offset: int) -> None:

@@ -58,7 +58,7 @@ class Condition:
 
     path: tuple[str, ...]
     operator: str | None
-    value: object = None
+    value: str | float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,13 @@ edits call at run time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from tollgate.mapping.path_code import item_test
-from tollgate.mapping.paths import Step, Where
+from tollgate.mapping import path_code
+from tollgate.mapping.paths import Step
 from tollgate.mapping.scope import Site
 from tollgate.mapping.values import text_of
 
@@ -73,13 +73,6 @@ class Slot:
     """Writes the statement that removes it; None for an item of a list and for the document."""
 
 
-@contextmanager
-def loop(place: Place, header: str, step: Step, item: str) -> Iterator[None]:
+def loop(place: Place, header: str, step: Step, item: str) -> AbstractContextManager[None]:
     """A `for` block and, for a filter, the `if` inside it."""
-    with place.block(header):
-        if not isinstance(step, Where):
-            yield
-            return
-        tests = [item_test(place.site.code, item, condition, place.line) for condition in step.conditions]
-        with place.block(f"if {' and '.join(tests)}"):
-            yield
+    return path_code.loop(place.site, header, step, item, place.line)
