@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from tollgate.config.load import Document, read_text
-from tollgate.mapping import Context, Template, compile_template
+from tollgate.mapping import Context
+from tollgate.mapping.pieces import Template, compile_template
 
 
 def document(text: str, name: str = "mappings/x.yaml") -> Document:

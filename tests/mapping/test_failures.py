@@ -16,16 +16,15 @@ from tollgate.mapping import (
     Context,
     MappingFailure,
     StreamConverter,
-    UnfitRequest,
-    compile_expression,
     compile_mapping,
-    compile_url,
     convert_error,
     convert_request,
     convert_response,
     tap_response,
 )
 from tollgate.mapping.convert import response_to_hub
+from tollgate.mapping.failures import UnfitRequest
+from tollgate.mapping.pieces import compile_expression, compile_url
 from tollgate.mapping.seal import seal, unseal
 
 TEXT = """\

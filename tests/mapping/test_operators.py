@@ -8,7 +8,8 @@ import json
 import pytest
 
 from mapping.support import document, run
-from tollgate.mapping import Context, Functions, Refused, compile_mapping, compile_template, tap_response, tap_usage
+from tollgate.mapping import Context, Refused, compile_mapping, tap_response, tap_usage
+from tollgate.mapping.pieces import Functions, compile_template
 
 CASES = {
     "read a path": (

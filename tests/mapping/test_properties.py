@@ -21,13 +21,13 @@ from tollgate.mapping import (
     convert_error,
     convert_request,
     convert_response,
-    error_to_hub,
     request_from_hub,
     request_to_hub,
     response_to_hub,
     tap_response,
     tap_usage,
 )
+from tollgate.mapping.convert import error_to_hub
 
 WORDS = st.sampled_from(
     [

@@ -8,12 +8,9 @@
 from tollgate.mapping.compiler import Mapping, compile_mapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.convert import (
-    Converted,
     convert_error,
     convert_request,
     convert_response,
-    error_from_hub,
-    error_to_hub,
     holds,
     request_from_hub,
     request_to_hub,
@@ -21,8 +18,7 @@ from tollgate.mapping.convert import (
     response_to_hub,
 )
 from tollgate.mapping.examples import run_examples
-from tollgate.mapping.failures import MappingFailure, Refused, UnfitRequest
-from tollgate.mapping.pieces import Functions, Template, compile_expression, compile_template, compile_url
+from tollgate.mapping.failures import MappingFailure, Refused
 from tollgate.mapping.reply_headers import ReplyHeaders
 from tollgate.mapping.streams.converter import Out, StreamConverter
 from tollgate.mapping.streams.tap import Tap, tap_response, tap_usage
@@ -30,8 +26,6 @@ from tollgate.mapping.streams.whole import as_written, event_and_name, stream_fr
 
 __all__ = [
     "Context",
-    "Converted",
-    "Functions",
     "Mapping",
     "MappingFailure",
     "Out",
@@ -39,18 +33,11 @@ __all__ = [
     "ReplyHeaders",
     "StreamConverter",
     "Tap",
-    "Template",
-    "UnfitRequest",
     "as_written",
-    "compile_expression",
     "compile_mapping",
-    "compile_template",
-    "compile_url",
     "convert_error",
     "convert_request",
     "convert_response",
-    "error_from_hub",
-    "error_to_hub",
     "event_and_name",
     "holds",
     "request_from_hub",
