@@ -1,12 +1,14 @@
 """The filters and tests of the language: one table for the compiler, the editor schema and the reference.
 
-A filter's arguments and its text in the reference come from its function: the parameters after the value, and the first
-paragraph of the docstring. If the value is absent the result is absent, unless the table says otherwise.
+A filter's arguments, the type of its result and its text in the reference come from its function: the parameters after
+the value, the return annotation, and the first paragraph of the docstring. If the value is absent the result is absent,
+unless the table says otherwise.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,9 +48,15 @@ class Filter:
     """By the position of the argument."""
 
 
-def _filter(name: str, run: Callable[..., Any], kind: str = "any", example: str = "", **more: Any) -> Filter:
-    """The filter of a function; if its last parameter is `context`, it gets that of the conversion."""
-    _, *parameters = inspect.signature(run).parameters.values()
+_KINDS = {"str": "text", "bool": "bool", "int": "number", "float": "number", "list": "list", "dict": "object"}
+"""The kind of a filter's result, by the first word of its function's return annotation."""
+
+
+def _filter(run: Callable[..., Any], example: str = "", *, name: str = "", **more: Any) -> Filter:
+    """The filter of a function, under the function's name unless another is given; if its last parameter is `context`,
+    it gets that of the conversion."""
+    signature = inspect.signature(run)
+    _, *parameters = signature.parameters.values()
     takes_context = bool(parameters) and parameters[-1].name == "context"
     if takes_context:
         parameters.pop()
@@ -56,14 +64,14 @@ def _filter(name: str, run: Callable[..., Any], kind: str = "any", example: str 
     endless = bool(parameters) and parameters[-1].kind is inspect.Parameter.VAR_POSITIONAL
     about = " ".join((run.__doc__ or "").partition("\n\n")[0].split()).removesuffix(".")
     return Filter(
-        name,
+        name or run.__name__,
         run,
         ", ".join(_shown(each) for each in parameters),
         max(len(needed), endless),
         _MOST if endless else len(parameters),
         about[:1].lower() + about[1:],
         example,
-        kind,
+        _KINDS.get(re.split(r"\W", signature.return_annotation)[0], "any"),
         takes_context=takes_context,
         **more,
     )
@@ -85,122 +93,92 @@ _ALGORITHM = _one_of(digests.ALGORITHMS)
 FILTERS: dict[str, Filter] = {
     entry.name: entry
     for entry in (
-        _filter("json", json_text, "text", """{'a': 1} | json → "{\\"a\\":1}\""""),
-        _filter("parse_json", filters.parse_json, example='\'{"a":1}\' | parse_json → {"a":1}'),
-        _filter("from_base64", filters.from_base64, "text", "'aGk=' | from_base64 → \"hi\""),
+        _filter(json_text, """{'a': 1} | json → "{\\"a\\":1}\"""", name="json"),
+        _filter(filters.parse_json, '\'{"a":1}\' | parse_json → {"a":1}'),
+        _filter(filters.from_base64, "'aGk=' | from_base64 → \"hi\""),
+        _filter(digests.to_base64, "'hi' | to_base64 → \"aGk=\"", fits={0: _one_of(digests.ALPHABETS)}),
         _filter(
-            "to_base64", digests.to_base64, "text", "'hi' | to_base64 → \"aGk=\"", fits={0: _one_of(digests.ALPHABETS)}
-        ),
-        _filter(
-            "digest",
             digests.digest,
-            "text",
             "'a' | digest('md5') → \"0cc175b9c0f1b6a831c399e269772661\"",
             fits={0: _ALGORITHM, 1: _NOTATION},
         ),
         _filter(
-            "hmac",
             digests.keyed,
-            "text",
             "'a' | hmac('md5', ['k', '2026']) → \"db190a47cb910d760371501a0e04986f\"",
+            name="hmac",
             fits={0: _ALGORITHM, 2: _NOTATION},
         ),
-        _filter("rsa", digests.rsa_signature, "text", fits={0: _one_of(digests.RSA_ALGORITHMS), 2: _NOTATION}),
+        _filter(digests.rsa_signature, name="rsa", fits={0: _one_of(digests.RSA_ALGORITHMS), 2: _NOTATION}),
+        _filter(digests.uuid, "'0123456789abcdef0123456789abcdef' | uuid → \"01234567-89ab-4def-8123-456789abcdef\""),
+        _filter(digests.percent, "'a b/c' | percent('/') → \"a%20b/c\""),
         _filter(
-            "uuid",
-            digests.uuid,
-            "text",
-            "'0123456789abcdef0123456789abcdef' | uuid → \"01234567-89ab-4def-8123-456789abcdef\"",
-        ),
-        _filter("percent", digests.percent, "text", "'a b/c' | percent('/') → \"a%20b/c\""),
-        _filter(
-            "date",
             digests.date,
-            "text",
             "1700000000 | date('%Y-%m-%dT%H:%M:%SZ') → \"2023-11-14T22:13:20Z\"",
             fits={0: (digests.is_date_format, "such as '%Y-%m-%dT%H:%M:%SZ'")},
         ),
-        _filter("seconds", digests.seconds, "number", "'2026-11-21T10:00:00.123Z' | seconds → 1795255200"),
-        _filter("join", filters.join, "text", "['a', 'b'] | join('-') → \"a-b\""),
-        _filter("split", filters.split, "list", "'1x2' | split('x') → [\"1\",\"2\"]"),
-        _filter("strip", filters.strip, "text", "' a ' | strip → \"a\"", fits={0: _one_of(("end",))}),
-        _filter("lower", filters.lower, "text", "'A' | lower → \"a\""),
-        _filter("upper", filters.upper, "text", "'a' | upper → \"A\""),
-        _filter("replace", filters.replace, "text", "'a-b' | replace('-', '_') → \"a_b\""),
-        _filter("keep", filters.keep, "text", "'a|b.c' | keep('a-z0-9', '_') → \"a_b_c\""),
+        _filter(digests.seconds, "'2026-11-21T10:00:00.123Z' | seconds → 1795255200"),
+        _filter(filters.join, "['a', 'b'] | join('-') → \"a-b\""),
+        _filter(filters.split, "'1x2' | split('x') → [\"1\",\"2\"]"),
+        _filter(filters.strip, "' a ' | strip → \"a\"", fits={0: _one_of(("end",))}),
+        _filter(filters.lower, "'A' | lower → \"a\""),
+        _filter(filters.upper, "'a' | upper → \"A\""),
+        _filter(filters.replace, "'a-b' | replace('-', '_') → \"a_b\""),
+        _filter(filters.keep, "'a|b.c' | keep('a-z0-9', '_') → \"a_b_c\""),
         _filter(
-            "short",
             digests.short,
-            "text",
             "'get_weather_of_tomorrow' | short(20) → \"get_weather_6e6ef271\"",
             fits={0: (lambda written: type(written) is int and written >= digests.LEAST_SHORT, "a number from 16")},
         ),
-        _filter("starts", filters.starts, "bool", "'data:x' | starts('data:') → true"),
-        _filter("text", filters.scalar_text, "text", '7 | text → "7"'),
-        _filter("number", filters.number, "number", "'7' | number → 7", keeps=int),
-        _filter("round", filters.rounded, "number", "2.6 | round → 3"),
-        _filter("length", filters.length, "number", "['a'] | length → 1", uses="outline"),
-        _filter("first", filters.first, example="[1, 2] | first → 1", uses="item"),
-        _filter("last", filters.last, example="[1, 2] | last → 2", uses="item"),
-        _filter("total", filters.total, "number", "[1, 2] | total → 3"),
-        _filter("clip", filters.clip, "number", "3 | clip(0, 2) → 2"),
+        _filter(filters.starts, "'data:x' | starts('data:') → true"),
+        _filter(filters.scalar_text, '7 | text → "7"', name="text"),
+        _filter(filters.number, "'7' | number → 7", keeps=int),
+        _filter(filters.rounded, "2.6 | round → 3", name="round"),
+        _filter(filters.length, "['a'] | length → 1", uses="outline"),
+        _filter(filters.first, "[1, 2] | first → 1", uses="item"),
+        _filter(filters.last, "[1, 2] | last → 2", uses="item"),
+        _filter(filters.total, "[1, 2] | total → 3"),
+        _filter(filters.clip, "3 | clip(0, 2) → 2"),
+        _filter(filters.lookup, "[{'id': 'a', 'n': 1}] | lookup('id', 'n') → {\"a\":1}", uses="fields"),
+        _filter(filters.entries, '{\'a\': 1} | entries → [{"key":"a","value":1}]'),
         _filter(
-            "lookup", filters.lookup, "object", "[{'id': 'a', 'n': 1}] | lookup('id', 'n') → {\"a\":1}", uses="fields"
-        ),
-        _filter("entries", filters.entries, "list", '{\'a\': 1} | entries → [{"key":"a","value":1}]'),
-        _filter(
-            "distinct",
             filters.distinct,
-            "list",
             "[{'id': 'a', 'n': 1}, {'id': 'a', 'n': 2}] | distinct('id') → [{\"id\":\"a\",\"n\":1}]",
             uses="items",
         ),
         _filter(
-            "sort",
             filters.sort,
-            "list",
             "[{'n': 2, 'v': 'b'}, {'n': 1, 'v': 'a'}] | sort('n') → [{\"n\":1,\"v\":\"a\"},{\"n\":2,\"v\":\"b\"}]",
             uses="items",
         ),
-        _filter("chunks", filters.chunks, "list", "[1, 2, 3] | chunks(2) → [[1,2],[3]]"),
+        _filter(filters.chunks, "[1, 2, 3] | chunks(2) → [[1,2],[3]]"),
         _filter(
-            "unlike",
             filters.unlike,
-            example="[{'d': {'n': 'x'}}, {'d': {'n': 'x'}}] | unlike('d', 'n') → "
+            "[{'d': {'n': 'x'}}, {'d': {'n': 'x'}}] | unlike('d', 'n') → "
             '[{"d":{"n":"x"}},{"d":{"n":"x-2"}}]',
         ),
-        _filter("without", filters.without, "object", "{'a': 1, 'b': 2} | without('a') → {\"b\":2}"),
+        _filter(filters.without, "{'a': 1, 'b': 2} | without('a') → {\"b\":2}"),
+        _filter(filters.data_url, '\'data:image/png;base64,AA\' | data_url → {"mime":"image/png","data":"AA"}'),
+        _filter(filters.inline),
+        _filter(filters.char_offset, "'né!' | char_offset(3) → 2"),
+        _filter(seal.seal, "{'token': 't', 'origin': 'o'} | seal → \"tg1.WyJvIiwidCIsbnVsbF0\""),
+        _filter(seal.unseal, '\'tg1.WyJvIiwidCIsbnVsbF0\' | unseal → {"token":"t","origin":"o"}'),
         _filter(
-            "data_url",
-            filters.data_url,
-            "object",
-            '\'data:image/png;base64,AA\' | data_url → {"mime":"image/png","data":"AA"}',
-        ),
-        _filter("inline", filters.inline, "object"),
-        _filter("char_offset", filters.char_offset, "number", "'né!' | char_offset(3) → 2"),
-        _filter("seal", seal.seal, "text", "{'token': 't', 'origin': 'o'} | seal → \"tg1.WyJvIiwidCIsbnVsbF0\""),
-        _filter("unseal", seal.unseal, "object", '\'tg1.WyJvIiwidCIsbnVsbF0\' | unseal → {"token":"t","origin":"o"}'),
-        _filter(
-            "has_other_fields",
             filters.has_other_fields,
-            "bool",
             "{'role': 'user', 'name': 'Ann'} | has_other_fields('role', 'content') → true",
             uses="outline",
         ),
         _filter(
-            "closed_schema",
             json_schemas.closed,
-            "object",
             '{\'type\': \'object\'} | closed_schema → {"type":"object","additionalProperties":false}',
+            name="closed_schema",
         ),
         _filter(
-            "spoken_schema",
             json_schemas.spoken,
-            "object",
             "{'type': 'array', 'minItems': 2} | spoken_schema({'minItems': [0, 1]}) → "
             '{"type":"array","description":"minItems: 2"}',
+            name="spoken_schema",
         ),
-        _filter("default", filters.default, example="none | default(5) → 5", takes_absent=True),
+        _filter(filters.default, "none | default(5) → 5", takes_absent=True),
     )
 }
 

@@ -187,15 +187,16 @@ def total(value: Any) -> int | float | None:
     return in_json(sum(numbers)) if numbers else None
 
 
-def clip(value: Any, lowest: Any, highest: Any) -> Any:
+def clip(value: Any, lowest: Any, highest: Any) -> int | float | None:
     """A number moved into the range; an end that is no number is open."""
     if type(value) not in NUMBERS:
         return None
+    result: int | float = value
     if type(lowest) in NUMBERS and value < lowest:
-        return lowest
-    if type(highest) in NUMBERS and value > highest:
-        return highest
-    return value
+        result = lowest
+    elif type(highest) in NUMBERS and value > highest:
+        result = highest
+    return result
 
 
 def strip(value: Any, end: Any = None) -> str | None:

@@ -19,12 +19,12 @@ _NAMED = ("properties", "patternProperties", "$defs", "definitions")
 """Keywords that hold schemas by name."""
 
 
-def closed(schema: Any) -> Any:
+def closed(schema: Any) -> dict[str, Any] | None:
     """A JSON schema in which every object that leaves other properties open says `additionalProperties: false`."""
     return _everywhere(schema, _close) if type(schema) is dict else None
 
 
-def spoken(schema: Any, table: Any) -> Any:
+def spoken(schema: Any, table: Any) -> dict[str, Any] | None:
     """A JSON schema in which a keyword of the table stands only with a value listed for it; with another one it is said
     in the description.
 
