@@ -254,14 +254,15 @@ class _Lowering(NodeVisitor):
         if len(node.ops) != 1:
             self._wrong(node, "comparisons are not chained here", "write `a < b and b < c`")
             return NOTHING
-        left, right = self.looked_at(node.expr), self.looked_at(node.ops[0].expr)
-        if node.ops[0].op in ("in", "notin") and not isinstance(node.expr, nodes.Const):  # compares every item
+        operator, wanted = node.ops[0].op, node.ops[0].expr
+        left, right = self.looked_at(node.expr), self.looked_at(wanted)
+        if operator in ("in", "notin") and not isinstance(node.expr, nodes.Const):  # compares every item
             for place in right.places:
                 place.each()
-        for word in words_in(node.ops[0].expr) if is_field(node.expr, self.paths) else ():
+        for word in words_in(wanted) if is_field(node.expr, self.paths) else ():
             self.site.unit.compared.append((left.places, word, self.spot.mark(node.expr.lineno - 1)))
-        texts = _are_texts(node.ops[0].expr)
-        return Lowered(f"({comparison(self.site, node.ops[0].op, left, right, texts=texts)})", True, "bool")
+        texts = isinstance(wanted, nodes.List) and len(words_in(wanted)) == len(wanted.items)
+        return Lowered(f"({comparison(self.site, operator, left, right, texts=texts)})", True, "bool")
 
     def visit_CondExpr(self, node: nodes.CondExpr) -> Lowered:
         test = self.test(node.test)
@@ -342,11 +343,6 @@ def _unknown_word_hint(site: Site, word: str) -> str:
     if word in site.unit.functions:
         return f"a function is called: `{word}(...)`"
     return suggest(word, filter(None, names), "${}") or "data names start with $; text stands in quotes"
-
-
-def _are_texts(node: nodes.Node) -> bool:
-    """Whether a node is a literal list of text literals."""
-    return isinstance(node, nodes.List) and all(isinstance(i, nodes.Const) and type(i.value) is str for i in node.items)
 
 
 def _operands(node: nodes.Node) -> list[nodes.Node]:

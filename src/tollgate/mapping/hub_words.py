@@ -63,15 +63,8 @@ def _check_rules(unit: Unit, stream: Map, writes: _Writes) -> None:
 
 def _operations(node: Node) -> Iterator[tuple[str, Node]]:
     """The operations `usage` and `stop` of stream rules with their values, wherever they are."""
-    if isinstance(node, List):
-        for item in node.items:
-            yield from _operations(item)
-    elif isinstance(node, Map):
-        for key, value in node.entries.items():
-            if key in ("usage", "stop"):
-                yield key, value
-            if not isinstance(value, Scalar):
-                yield from _operations(value)
+    for inner in walk(node):
+        yield from ((key, value) for key, value in entries_of(inner).items() if key in ("usage", "stop"))
 
 
 class _Writes:

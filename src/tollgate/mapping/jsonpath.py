@@ -60,9 +60,7 @@ def _steps_of_tree(tree: Any) -> tuple[Step, ...] | None:
     if kind == "Wildcard":
         return (Every(),)
     if kind == "Index":
-        places = getattr(tree, "indices", None)
-        if places is None:
-            places = (getattr(tree, "index", None),)
+        places = getattr(tree, "indices", None) or (getattr(tree, "index", None),)
         return (index(places[0]),) if len(places) == 1 and isinstance(places[0], int) else None
     if kind == "Slice":
         if tree.step is not None:
@@ -80,15 +78,11 @@ def _steps_of_tree(tree: Any) -> tuple[Step, ...] | None:
 
 
 def _condition(entry: Any) -> Condition | None:
-    if type(entry).__name__ != "Expression":
-        return None
-    path = _steps_of_tree(entry.target)
+    path = _steps_of_tree(entry.target) if type(entry).__name__ == "Expression" else None
     if path is None or not all(isinstance(step, str) for step in path):
         return None
     if entry.op is None:
         return Condition(path, None)  # type: ignore[arg-type]
-    if entry.op not in ("==", "=", "!=", "<", "<=", ">", ">=") or not isinstance(
-        entry.value, (str, int, float, bool, type(None))
-    ):
+    if entry.op not in ("==", "=", "!=", "<", "<=", ">", ">=") or not isinstance(entry.value, str | int | float | None):
         return None
     return Condition(path, "==" if entry.op == "=" else entry.op, entry.value)  # type: ignore[arg-type]

@@ -75,15 +75,11 @@ def value_of(site: Site, node: Node) -> Lowered:
 def sure(site: Site, node: Node) -> bool:
     """Whether the node is present for any data, and can be written as one Python display (`{...}` or `[...]`)."""
     if isinstance(node, Scalar):
-        if node.value == NOTHING_WORD:
-            return False
         if is_literal(node):
             return True
         path = path_of(node)
-        if path is None:
-            return False
-        var = site.scope.names.get(path.base)
-        if var is None:
+        var = site.scope.names.get(path.base) if path is not None else None
+        if path is None or var is None:
             return False
         if not path.steps:
             return var.present and var.whole == ""
