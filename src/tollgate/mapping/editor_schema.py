@@ -32,8 +32,8 @@ def editor_schema() -> Schema:
         "required": ["mapping"],
         "additionalProperties": False,
         "properties": {
-            "mapping": {"type": "string", "description": "the protocol's name, and the file's"},
-            "about": {"type": "string", "description": "one line"},
+            "mapping": _text("the protocol's name, and the file's"),
+            "about": _text("one line"),
             "hub": {"enum": ["embeddings"], "description": "left out for conversations"},
             "define": {
                 "type": "object",
@@ -57,39 +57,38 @@ def _record(properties: Schema, **more: Any) -> Schema:
     return {"type": "object", "additionalProperties": False, "properties": properties, **more}
 
 
+def _text(about: str) -> Schema:
+    return {"type": "string", "description": about}
+
+
+def _condition(about: str) -> Schema:
+    return {**_EXPRESSION, "description": about}
+
+
 def _request() -> Schema:
-    return _record(
-        {
-            **_BOTH,
-            "harmless": _record(
-                dict.fromkeys(
-                    harmless.DIRECTIONS,
-                    {"type": "array", "items": {"type": ["string", "object"], "minProperties": 1}},
-                ),
-                description="places that may go unread without being named as lost; as {place: value}, with that value",
-            ),
-            "service_tier": {
-                "type": "string",
-                "description": "where a request of this format says its service tier, which decides the price where "
-                "the answer does not have",
-            },
-            "tool_name": {
-                "type": "string",
-                "description": "the name under which a tool is sent, of its own name ($): a call of it in an answer "
-                "comes back under its own",
-            },
-            "base64_vectors": {
-                **_EXPRESSION,
-                "description": "hub: embeddings: a condition over $ and $headers under which this client's vectors are "
-                "base64",
-            },
-            "asked_model": {
-                **_EXPRESSION,
-                "description": "messages: a condition over $ and $headers under which answers name the model as it was "
-                "asked for, instead of as the provider calls it",
-            },
-        }
-    )
+    places = {"type": "array", "items": {"type": ["string", "object"], "minProperties": 1}}
+    keys = {
+        "harmless": _record(
+            dict.fromkeys(harmless.DIRECTIONS, places),
+            description="places that may go unread without being named as lost; as {place: value}, with that value",
+        ),
+        "service_tier": _text(
+            "where a request of this format says its service tier, which decides the price where the answer does not "
+            "have"
+        ),
+        "tool_name": _text(
+            "the name under which a tool is sent, of its own name ($): a call of it in an answer comes back under its "
+            "own"
+        ),
+        "base64_vectors": _condition(
+            "hub: embeddings: a condition over $ and $headers under which this client's vectors are base64"
+        ),
+        "asked_model": _condition(
+            "messages: a condition over $ and $headers under which answers name the model as it was asked for, instead "
+            "of as the provider calls it"
+        ),
+    }
+    return _record(_BOTH | keys)
 
 
 def _error() -> Schema:
@@ -99,36 +98,28 @@ def _error() -> Schema:
 def _stream() -> Schema:
     made = {
         "lost": {**_TEMPLATE, "description": "a text that says why such a part is not sent; nothing if it is"},
-        "name": {"type": "string", "description": "becomes $part.item"},
+        "name": _text("becomes $part.item"),
     }
     handlers = _record({step: made.get(step, _EVENTS) for step in STEPS})
-    return _record(
-        {
-            "to_hub": _RULES,
-            "opening": {
-                **_EXPRESSION,
-                "description": "a condition over an event: it comes before anything of the answer, so that what fails "
-                "behind it may go to another route",
-            },
-            "from_hub": {
-                "type": "object",
-                "properties": {
-                    "event": {"type": "string", "description": "the field that is also the SSE event name"},
-                    "stamp": {"type": "object", "description": "goes onto every event"},
-                    **dict.fromkeys(MOMENTS, _EVENTS),
-                    "end": {"type": ["string", "number"], "description": "the literal last event"},
-                    **dict.fromkeys(hub.KINDS, handlers),
-                },
-                "additionalProperties": handlers,
-            },
-        }
+    opening = _condition(
+        "a condition over an event: it comes before anything of the answer, so that what fails behind it may go to "
+        "another route"
     )
+    events = {
+        "event": _text("the field that is also the SSE event name"),
+        "stamp": {"type": "object", "description": "goes onto every event"},
+        **dict.fromkeys(MOMENTS, _EVENTS),
+        "end": {"type": ["string", "number"], "description": "the literal last event"},
+        **dict.fromkeys(hub.KINDS, handlers),
+    }
+    written = {"type": "object", "properties": events, "additionalProperties": handlers}
+    return _record({"to_hub": _RULES, "opening": opening, "from_hub": written})
 
 
 def _in_text() -> Schema:
     properties = {
-        "from": {"type": "string", "description": "the text that begins it"},
-        "to": {"type": "string", "description": "the text that ends it; without it, it goes to the end"},
+        "from": _text("the text that begins it"),
+        "to": _text("the text that ends it; without it, it goes to the end"),
         "kind": {"enum": list(STREAMED_KINDS), "description": "what stands between, sent as it comes"},
         "parts": _TEMPLATE,
         "at": {"enum": list(PLACES)},
@@ -145,7 +136,7 @@ def _reply_headers() -> Schema:
     names: Schema = dict.fromkeys(reply_headers.FACTS, {"type": ["string", "array"], "items": {"type": "string"}})
     return _record(
         {
-            "elapsed": {"type": "string", "description": "whole milliseconds until the answer began"},
+            "elapsed": _text("whole milliseconds until the answer began"),
             "limits": _record(dict.fromkeys(reply_headers.KINDS, _record(names))),
             "resets": {"enum": list(reply_headers.RESETS)},
         },
@@ -154,21 +145,14 @@ def _reply_headers() -> Schema:
 
 
 def _examples() -> Schema:
-    return {
-        "type": "array",
-        "items": _record(
-            {
-                **{key: {} for key in examples.KEYS},
-                "name": {"type": "string"},
-                "of": {"enum": list(examples.SECTIONS)},
-                "other": {"type": "string"},
-                "refused": {"type": "string"},
-                "lost": _TEXTS,
-                "with": _record({name: {} for name in examples.WITH}),
-            },
-            required=["of", "given"],
-        ),
+    keys: Schema = {
+        **{key: {} for key in examples.KEYS},
+        **dict.fromkeys(("name", "other", "refused"), {"type": "string"}),
+        "of": {"enum": list(examples.SECTIONS)},
+        "lost": _TEXTS,
+        "with": _record({name: {} for name in examples.WITH}),
     }
+    return {"type": "array", "items": _record(keys, required=["of", "given"])}
 
 
 def _definitions() -> Schema:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 STREAMED_KINDS = ("reasoning", "text", "refusal")
@@ -47,48 +47,38 @@ class Marks:
         self.beginnings = _beginnings(*self.anywhere)
 
 
-def _beginnings(*marks: str) -> frozenset[str]:
+def _beginnings(*marks: str | None) -> frozenset[str]:
     """All texts that could continue to one of the marks."""
-    return frozenset(mark[:length] for mark in marks for length in range(1, len(mark)))
+    return frozenset(mark[:length] for mark in marks if mark for length in range(1, len(mark)))
 
 
+@dataclass(slots=True, eq=False)
 class Scanner:
     """The state of one answer's text. After `finish` another text of the same answer may follow."""
 
-    __slots__ = (
-        "_blanks",
-        "_closings",
-        "_fresh",
-        "_gap",
-        "_held",
-        "_inside",
-        "_lead",
-        "_make",
-        "_mark",
-        "_marks",
-        "_unopened",
-        "_written",
-    )
+    _marks: Marks
+    _make: Make
+    _held: str = ""
+    """Text that may be the beginning of a mark, or is beside one."""
+    _blanks: list[str] = field(default_factory=list)
+    """More of it, if all of it is blank: a model that is stuck may write line breaks without end."""
+    _mark: TextMark | None = None
+    _unopened: bool = False
+    """The answer begins inside a mark, and may still write the opening of it."""
+    _written: bool = False
+    """The opening of the mark was written."""
+    _fresh: bool = False
+    """No text has come yet: marks of the start count."""
+    _lead: bool = False
+    """A mark came last: blanks after it belong to it."""
+    _gap: str = ""
+    _inside: list[str] = field(default_factory=list)
+    _closings: frozenset[str] = frozenset()
 
-    def __init__(self, marks: Marks, make: Make) -> None:
-        self._marks = marks
-        self._make = make
-        self._held = ""
-        """Text that may be the beginning of a mark, or is beside one."""
-        self._blanks: list[str] = []
-        """More of it, if all of it is blank: a model that is stuck may write line breaks without end."""
-        self._mark = marks.inside
-        self._unopened = marks.inside is not None
-        """The answer begins inside a mark, and may still write the opening of it."""
-        self._written = False
-        """The opening of the mark was written."""
-        self._fresh = bool(marks.start)
-        """No text has come yet: marks of the start count."""
-        self._lead = marks.inside is not None
-        """A mark came last: blanks after it belong to it."""
-        self._gap = ""
-        self._inside: list[str] = []
-        self._closings = _beginnings(marks.inside.closing) if marks.inside and marks.inside.closing else frozenset()
+    def __post_init__(self) -> None:
+        self._fresh = bool(self._marks.start)
+        if (mark := self._marks.inside) is not None:
+            self._mark, self._unopened, self._lead, self._closings = mark, True, True, _beginnings(mark.closing)
 
     @property
     def held(self) -> str:
@@ -190,7 +180,7 @@ class Scanner:
     def _open(self, mark: TextMark, gap: str, rest: str) -> None:
         self._mark, self._gap, self._held = mark, gap, rest
         self._written = self._lead = True
-        self._closings = _beginnings(mark.closing) if mark.closing else frozenset()
+        self._closings = _beginnings(mark.closing)
 
     def _emit_text(self, out: list[Found], text: str) -> None:
         if self._lead:

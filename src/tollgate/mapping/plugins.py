@@ -49,12 +49,12 @@ def _load(name: str, found: dict[str, Filter]) -> Iterator[tuple[str, str]]:
     """Put the filters of a module into `found`; gives its mistakes, each with a hint."""
     try:
         module = _imported(name)
-    except _Hanging:
-        hint = "a module may not wait for anything as it is imported"
-        yield f" is still being imported after {_IMPORT_SECONDS:g} s", hint
-        return
     except (Exception, SystemExit) as error:  # a script that calls sys.exit would end the gateway
         yield f" cannot be imported: {type(error).__name__}: {error}", ""
+        return
+    if module is None:
+        hint = "a module may not wait for anything as it is imported"
+        yield f" is still being imported after {_IMPORT_SECONDS:g} s", hint
         return
     functions = _functions(module)
     if not functions:
@@ -68,20 +68,16 @@ def _load(name: str, found: dict[str, Filter]) -> Iterator[tuple[str, str]]:
             found[function_name] = made
 
 
-class _Hanging(Exception):
-    """An import that does not end."""
-
-
-def _imported(name: str) -> ModuleType:
-    """The module, imported in a thread that is abandoned if it hangs, so that it cannot keep the process from ending
-    either. Raises what the import raises."""
+def _imported(name: str) -> ModuleType | None:
+    """The module, imported in a thread that is abandoned if it hangs (then None), so that it cannot keep the process
+    from ending either. Raises what the import raises."""
     done = in_daemon_thread(lambda: importlib.import_module(name), f"import {name}")
     if not wait([done], _NOTICE_SECONDS).done:
         log.warning(
             "plugin `%s` is being imported for %g s now; the configuration that names it waits", name, _NOTICE_SECONDS
         )
         if not wait([done], _IMPORT_SECONDS - _NOTICE_SECONDS).done:
-            raise _Hanging
+            return None
     return done.result()
 
 
