@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tollgate.config.authorisation import AUTH_EITHER, AUTH_INSTEAD, AUTH_OPTIONS, TOKEN_READS, Authorisation
-from tollgate.config.load import Scalar, find, plain
+from tollgate.config.load import Node, Scalar, find, plain
 from tollgate.config.model import Provider
 from tollgate.mapping.context import new_nonce
 from tollgate.mapping.provider.error_reading import HEADERS
@@ -31,10 +31,12 @@ def compile_auth(
     Mistakes in its options are noted in `pieces`.
     """
     auth = provider.auth
+    kind = find(provider.document.root, ["auth", "kind"])
+    known = isinstance(kind, Scalar) and kind.value in AUTH_OPTIONS
+    if not known and (auth.options or isinstance(kind, Scalar)):
+        return None  # which options there are, and what they may read, depends on the kind; that is reported
     _check_options(pieces, provider)
-    written = find(provider.document.root, ["auth", "kind"])
-    if auth.options and (not isinstance(written, Scalar) or written.value not in AUTH_OPTIONS):
-        return None  # what its options may read depends on the kind, and that is reported
+    _check_values(pieces, auth.options)
     if auth.kind == "signed":
         return Authorisation("signed", adds=signing.adds) if signing is not None and not provider.off else None
     templates = {
@@ -89,9 +91,6 @@ def _check_options(pieces: Pieces, provider: Provider) -> None:
     """Note options that this kind of authorisation does not have, that exclude each other, or that it needs and
     lacks."""
     auth = provider.auth
-    kind = find(provider.document.root, ["auth", "kind"])
-    if not isinstance(kind, Scalar) and auth.options or isinstance(kind, Scalar) and kind.value not in AUTH_OPTIONS:
-        return  # a missing or unknown kind is reported already, and its options are not known
     needed, optional = AUTH_OPTIONS[auth.kind]
     known = (*needed, *optional)
     for name, node in auth.options.items():
@@ -102,17 +101,6 @@ def _check_options(pieces: Pieces, provider: Provider) -> None:
                 "auth",
                 did_you_mean(name, known) or f"one of {', '.join(known)}" if known else "",
             )
-    header = auth.options.get("header")
-    if isinstance(header, Scalar) and is_literal(header) and not HEADER_NAME.fullmatch(str(header.value)):
-        pieces.mistake(header, f'found "{header.text}", wanted the name of a header', "auth.header")
-    lives = auth.options.get("expires_in")
-    if isinstance(lives, Scalar) and isinstance(lives.value, str) and is_literal(lives):
-        pieces.mistake(
-            lives,
-            f'found "{lives.text}", wanted where the seconds are',
-            "auth.expires_in",
-            f"such as $.{lives.text.lstrip('.')}",
-        )
     for name, others in AUTH_INSTEAD.items():
         for other in others if name in auth.options and name in known else ():
             if other in auth.options:
@@ -131,6 +119,17 @@ def _check_options(pieces: Pieces, provider: Provider) -> None:
         missing.append(" or ".join(either))
     if missing:
         pieces.mistake(find(provider.document.root, ["auth"]), f"`{auth.kind}` needs {', '.join(missing)}", "auth")
+
+
+def _check_values(pieces: Pieces, options: Mapping[str, Node]) -> None:
+    """Note options whose value cannot be right."""
+    header = options.get("header")
+    if isinstance(header, Scalar) and is_literal(header) and not HEADER_NAME.fullmatch(str(header.value)):
+        pieces.mistake(header, f'found "{header.text}", wanted the name of a header', "auth.header")
+    lives = options.get("expires_in")
+    if isinstance(lives, Scalar) and isinstance(lives.value, str) and is_literal(lives):
+        hint = f"such as $.{lives.text.lstrip('.')}"
+        pieces.mistake(lives, f'found "{lives.text}", wanted where the seconds are', "auth.expires_in", hint)
 
 
 def _texts(values: object) -> dict[str, str]:

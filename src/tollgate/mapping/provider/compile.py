@@ -7,7 +7,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from tollgate.mapping.provider.error_reading import compile_errors
 from tollgate.mapping.provider.errors import ErrorRules
 from tollgate.mapping.provider.headers import compile_headers, headers_without_request
 from tollgate.mapping.provider.offer import Offer
-from tollgate.mapping.provider.offers import Offers, nearer
+from tollgate.mapping.provider.offers import Offers
 from tollgate.mapping.provider.pieces import Pieces
 from tollgate.mapping.provider.scopes import Scopes, compile_scopes
 from tollgate.mapping.provider.signing import Signing, compile_signing
@@ -68,7 +68,7 @@ def compile_provider(
 ) -> CompiledProvider:
     """Compile all of a provider. Raises `ConfigErrors` with every mistake of its file."""
     pieces = Pieces(provider, secrets, plugins)
-    budgets = nearer(timeouts or Timeouts(), provider.timeouts)
+    budgets = replace(timeouts or Timeouts(), **provider.timeouts)
     errors = compile_errors(pieces, [provider.errors])
     scopes = compile_scopes(pieces)
     headers, query = compile_headers(pieces, provider.headers), compile_query(pieces, provider.query)
@@ -79,7 +79,7 @@ def compile_provider(
     signing = compile_signing(pieces, provider)
     token_request = compile_token_request(pieces)
     auth = compile_auth(pieces, provider, signing, token_request)
-    discovery = pieces.tried(lambda: compile_discovery(pieces, headers, auth))
+    discovery = compile_discovery(pieces, headers, auth)
     image_headers = partial(headers_without_request, headers, {"vars": pieces.variables, "secret": pieces.secrets})
     images = compile_images(pieces, Surroundings(errors, image_headers, budgets, auth))
     offers: dict[str, tuple[Offer, ...]] = {}

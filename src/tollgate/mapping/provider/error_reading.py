@@ -47,11 +47,8 @@ def compile_errors(pieces: Pieces, blocks: list[Map | None], mapping: Mapping | 
                 rules.append(rule)
                 if mapping is not None and mapping.stream_in is not None:
                     _warn_of_silence(pieces, node, rule, f"errors.rules[{place}]")
-    if mapping is None:
-        return ErrorRules(tuple(rules), by_status, reads, pieces.redact)
-    return ErrorRules(
-        tuple(rules), by_status, reads, pieces.redact, mapping.too_long, mapping.spent, _format_reads(mapping)
-    )
+    own = (mapping.too_long, mapping.spent, _format_reads(mapping)) if mapping is not None else ()
+    return ErrorRules(tuple(rules), by_status, reads, pieces.redact, *own)
 
 
 def _format_reads(mapping: Mapping) -> Callable[[Any], dict[str, Any]] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -78,7 +78,7 @@ class Offers:
             mapping=cast("ProtocolMapping", spoken.mapping),
             address=address,
             errors=spoken.errors,
-            timeouts=nearer(self._timeouts, model.timeouts),
+            timeouts=replace(self._timeouts, **model.timeouts),
             fixed_headers=self._shared({"content-type": kind, **fixed}),
             made_headers=made,
             request_edits=self._edits("request", endpoint, model),
@@ -114,9 +114,3 @@ class Offers:
     def _edits(self, kind: str, endpoint: Endpoint, model: Model) -> EditList | None:
         made = self._scopes.edits(kind, endpoint, model)
         return self._chains.setdefault(made.identity(), made) if made is not None else None
-
-
-def nearer(base: Timeouts, own: Mapping[str, float]) -> Timeouts:
-    """The timeouts of a wider scope, with those of a nearer scope in their place, field by field."""
-    known = {each.name for each in fields(Timeouts)}
-    return replace(base, **{name: value for name, value in own.items() if name in known}) if own else base
