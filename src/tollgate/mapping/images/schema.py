@@ -98,40 +98,38 @@ def _path(error: ValidationError) -> str:
     return path
 
 
+_REASONS = {
+    "required": "is required",
+    "type": "{value} is not of type {rule}",
+    "enum": "{value} is not one of {rule}",
+    "const": "{value} is not {rule}",
+    "minimum": "{value} is less than the minimum of {rule}",
+    "maximum": "{value} is greater than the maximum of {rule}",
+    "multipleOf": "{value} is not a multiple of {rule}",
+    "pattern": "{value} does not match {rule}",
+    "maxLength": "is {size} characters long, the most is {rule}",
+    "minLength": "is {size} characters long, the least is {rule}",
+    "maxItems": "has {size} entries, the most is {rule}",
+    "minItems": "has {size} entries, the least is {rule}",
+}
+"""By keyword of the schema. `rule` is what the schema wants, `size` the length of the value."""
+
+
 def _reason(error: ValidationError) -> str:
-    value, rule = _shown(error.instance), error.validator_value
-    match error.validator:
-        case "required":
-            return "is required"
-        case "type":
-            return f"{value} is not of type {' or '.join(rule) if isinstance(rule, list) else rule}"
-        case "enum":
-            return f"{value} is not one of {', '.join(_shown(word) for word in rule)}"
-        case "const":
-            return f"{value} is not {_shown(rule)}"
-        case "minimum":
-            return f"{value} is less than the minimum of {rule}"
-        case "maximum":
-            return f"{value} is greater than the maximum of {rule}"
-        case "multipleOf":
-            return f"{value} is not a multiple of {rule}"
-        case "pattern":
-            return f"{value} does not match {rule}"
-        case "maxLength":
-            return f"is {len(error.instance)} characters long, the most is {rule}"
-        case "minLength":
-            return f"is {len(error.instance)} characters long, the least is {rule}"
-        case "maxItems":
-            return f"has {len(error.instance)} entries, the most is {rule}"
-        case "minItems":
-            return f"has {len(error.instance)} entries, the least is {rule}"
-        case "additionalProperties":
-            extra = sorted(name for name in error.instance if name not in error.schema.get("properties", {}))
-            return f"has unknown properties: {', '.join(extra)[:_SHOWN]}"
-        case "oneOf" | "anyOf" if names := _alternatives(rule):
-            return f"wants {'exactly' if error.validator == 'oneOf' else 'at least'} one of {', '.join(names)}"
-        case _:
-            return error.message if len(error.message) <= 2 * _SHOWN else f"does not satisfy {error.validator}"
+    keyword, value, rule = error.validator, error.instance, error.validator_value
+    if keyword == "additionalProperties":
+        extra = sorted(name for name in value if name not in error.schema.get("properties", {}))
+        return f"has unknown properties: {', '.join(extra)[:_SHOWN]}"
+    if keyword in ("oneOf", "anyOf") and (names := _alternatives(rule)):
+        return f"wants {'exactly' if keyword == 'oneOf' else 'at least'} one of {', '.join(names)}"
+    if keyword not in _REASONS:
+        return error.message if len(error.message) <= 2 * _SHOWN else f"does not satisfy {keyword}"
+    if keyword == "type":
+        rule = " or ".join(rule) if isinstance(rule, list) else rule
+    elif keyword in ("enum", "const"):
+        rule = ", ".join(map(_shown, rule if keyword == "enum" else [rule]))
+    size = len(value) if isinstance(value, (str, list)) else 0
+    return _REASONS[keyword].format(value=_shown(value), rule=rule, size=size)
 
 
 def _alternatives(rules: list[Any]) -> list[str]:
