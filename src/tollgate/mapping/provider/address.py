@@ -27,9 +27,9 @@ def address_of(pieces: Pieces, spoken: Spoken, facts: Mapping[str, Any]) -> Addr
     where = f"speaks.{spoken.endpoint.protocol}"
 
     def made(node: Node | None, template: Template | None) -> str | None:
-        address = template(None, context, **values) if template is not None else None
         if node is None or template is None:
             return None
+        address = template(None, context, **values)
         if address is None and pieces.provider.lacks_variables:
             return None
         if address is None:
@@ -49,5 +49,5 @@ def address_of(pieces: Pieces, spoken: Spoken, facts: Mapping[str, Any]) -> Addr
     endpoint = spoken.endpoint
     whole = made(endpoint.url, spoken.url)
     stream = made(endpoint.stream_url, spoken.stream_url) if endpoint.stream_url is not None else whole
-    counting = made(endpoint.count_tokens_url, spoken.count_url) if endpoint.count_tokens_url is not None else None
+    counting = made(endpoint.count_tokens_url, spoken.count_url)
     return Address(whole, stream, counting) if whole is not None and stream is not None else None

@@ -52,11 +52,6 @@ class CompiledProvider:
     warnings: tuple[Problem, ...]
     """Warnings about its templates, edits and functions."""
 
-    @property
-    def name(self) -> str:
-        """The provider's name."""
-        return self.config.name
-
 
 def compile_provider(
     provider: Provider,

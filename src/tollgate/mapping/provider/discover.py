@@ -78,12 +78,7 @@ class Discovery:
             if isinstance(found, dict):
                 found = list(found.values())
             if not isinstance(found, list):
-                node = self.provider.discover or self.provider.document.root
-                return (), (
-                    self.provider.document.problem(
-                        node, "the list of models was not found in the answer", path="discover.list"
-                    ),
-                )
+                return (), (self._problem("the list of models was not found in the answer", "discover.list"),)
             entries += found
         made: dict[str, dict[str, Any]] = {}
         problems: list[Problem] = []
@@ -140,8 +135,8 @@ class Discovery:
     def _mark(self) -> Mark:
         return (self.provider.discover or self.provider.document.root).mark
 
-    def _problem(self, message: str) -> Problem:
-        return self.provider.document.problem(self._mark, message, path="discover.model")
+    def _problem(self, message: str, path: str = "discover.model") -> Problem:
+        return self.provider.document.problem(self._mark, message, path=path)
 
     def _node(self, value: Any) -> Node:
         """A value as a configuration node; numbers keep the digits they were sent with."""

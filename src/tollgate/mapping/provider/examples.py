@@ -161,7 +161,7 @@ def _model(compiled: CompiledProvider, spoken: Spoken | None, example: Example) 
         found = next((model for model in models if given.get("model") in (model.upstream, model.id)), None)
     if found is None:
         return None, named or {}
-    return found, facts_of(found, compiled.name, spoken.endpoint.mapping if spoken else "")
+    return found, facts_of(found, compiled.config.name, spoken.endpoint.mapping if spoken else "")
 
 
 def _headers(given: Mapping[str, Any]) -> dict[str, str]:
