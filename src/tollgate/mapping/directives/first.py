@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 from tollgate.config.load import List, Map, Node, Scalar
@@ -26,19 +27,13 @@ def emit(site: Site, node: Map, dest: Destination) -> None:
     _check(site, candidates)
     name = site.temp("first")
     held = ToLocal(name, dest.places if isinstance(dest, ToLocal) else None)
-    last = len(candidates.items) - 1
-    certain = False
-    null = False
-    for number, item in enumerate(candidates.items):
-        line = item.mark.line
-        null = isinstance(item, Scalar) and item.value is None
-        if null and number == last:
-            break
-        certain = number == last and (templates.sure(site, item) or _written_empty(item))
-        if number == 0:
-            _candidate(site, item, held)
-            continue
-        with site.code.block(f"if {name} is None", line):
+    last = candidates.items[-1]
+    null = isinstance(last, Scalar) and last.value is None
+    certain = null
+    for number, item in enumerate(candidates.items[:-1] if null else candidates.items):
+        if item is last:
+            certain = templates.sure(site, item) or _written_empty(item)
+        with site.code.block(f"if {name} is None", item.mark.line) if number else nullcontext():
             _candidate(site, item, held)
     line = node.mark.line
     written = [item for item in candidates.items if isinstance(item, List)]
@@ -49,7 +44,7 @@ def emit(site: Site, node: Map, dest: Destination) -> None:
         with site.code.block(f"for item_{name} in {name} or ()", line):
             site.code.add(dest.put(f"item_{name}"), line)
         return
-    store(site, Lowered(name, certain or null, atom=True), dest, line)
+    store(site, Lowered(name, certain, atom=True), dest, line)
 
 
 def lowered(site: Site, node: Node) -> Lowered | None:

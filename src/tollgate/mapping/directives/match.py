@@ -192,9 +192,7 @@ def _table(site: Site, node: Map, choice: Choice) -> Lowered | None:
     other: Scalar | None = None
     absent: Scalar | None = None
     for case in choice.cases:
-        if not isinstance(case.value, Scalar) or case.value.value == NOTHING_WORD and case.labels:
-            return None
-        if case.labels and not is_literal(case.value):
+        if not isinstance(case.value, Scalar) or case.labels and not is_literal(case.value):
             return None
         for label in case.labels:
             table[label] = literal(case.value)
