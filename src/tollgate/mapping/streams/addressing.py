@@ -71,12 +71,12 @@ class Addressing:
 
     def repeats(self, details: Details, text: str | None) -> bool:
         """Whether a call with this id, name and text has come under another key: some servers send each once more."""
-        call = self._by_id.get(details.id) if details.id else None
+        call = self._by_id.get(details.id)
         return call is not None and details.name in (None, call.name) and repeats_arguments(call, text)
 
     def begun(self, key: object, details: Details) -> bool:
         """Whether a call with this key and id has begun; it is the current call again then."""
-        call = self._by_id.get(details.id) if details.id else None
+        call = self._by_id.get(details.id)
         if call is None or call.key != hashable(key):
             return False
         self._by_key[call.key] = self.last_call = call
