@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
-from tollgate.config.load import List, Map, Mark, Node, Scalar, text_in
+from tollgate.config.load import List, Map, Mark, Node, Scalar, text_in, walk
 from tollgate.mapping import hub, templates
 from tollgate.mapping.directives import each, let, match, when
 from tollgate.mapping.names import ENGINE, EVENT, OWN_PART, OWN_RESPONSE, RUN, SEEN, WHOLE
@@ -84,27 +84,19 @@ def compile_stream_in(unit: Unit, node: Node) -> bool:
     unit.reads_answer = True
     _rules(Site(unit, code, scope), node, top=True)
     unit.reads_answer = False
-    return _has_close(node)
+    return any(isinstance(rule, Map) and "close" in rule.entries for rule in walk(node))
 
 
 def names_matched(node: Node) -> frozenset[str]:
     """The names of events for which the rules have a case of `$match: $event`. An event of such a name is read even if
     it has no data, because some services end their streams so (`event: end`)."""
-    if isinstance(node, List):
-        return frozenset[str]().union(*map(names_matched, node.items))
-    if not isinstance(node, Map):
-        return frozenset()
-    found = frozenset[str]().union(*map(names_matched, node.entries.values()))
-    if (text_in(node.get("$match")) or "").strip() == "$event":
-        found |= {name.strip() for key in node.entries if not key.startswith("$") for name in key.split("|")}
-    return found
-
-
-def _has_close(node: Node) -> bool:
-    if isinstance(node, List):
-        return any(_has_close(item) for item in node.items)
-    return isinstance(node, Map) and (
-        "close" in node.entries or any(_has_close(value) for value in node.entries.values())
+    return frozenset(
+        name.strip()
+        for choice in walk(node)
+        if isinstance(choice, Map) and (text_in(choice.get("$match")) or "").strip() == "$event"
+        for key in choice.entries
+        if not key.startswith("$")
+        for name in key.split("|")
     )
 
 
