@@ -76,10 +76,9 @@ def _format_reads(mapping: Mapping) -> Callable[[Any], dict[str, Any]] | None:
 
 def _rule(pieces: Pieces, node: Map, path: str) -> Rule | None:
     when, statuses = node.get("when"), _statuses(node.get("status"))
-    if when is None and not statuses and node.incomplete:
-        return None  # its condition was removed as wrong, and reported
     if when is None and not statuses:
-        pieces.mistake(node, "a rule needs `when` or `status`: without one it would match every answer", path)
+        if not node.incomplete:  # else its condition was removed as wrong, and reported
+            pieces.mistake(node, "a rule needs `when` or `status`: without one it would match every answer", path)
         return None
     test = pieces.condition(when, HEADERS)
     if when is not None and test is None:
@@ -101,8 +100,7 @@ def _rule(pieces: Pieces, node: Map, path: str) -> Rule | None:
 def _warn_of_silence(pieces: Pieces, node: Map, rule: Rule, path: str) -> None:
     """Warn of a rule for successes that is also true for an empty body: it is asked for the events of a stream too,
     and most of these have none of the fields of a whole answer (`!=` with an absent value is true)."""
-    judges_success = rule.statuses is None or any(status < 400 for status in rule.statuses)
-    if judges_success and rule.when is not None and rule.when({}, **{HEADERS: {}}):
+    if rule.judges_success and rule.when is not None and rule.when({}, **{HEADERS: {}}):
         pieces.warn(
             node.get("when") or node,
             "this holds where what it looks at is absent, so an event of a stream without it is an error",

@@ -97,6 +97,11 @@ class Rule:
     marks: tuple[bytes, ...] | None = None
     """A 200 can only match if its bytes contain one of these; None: it must always be evaluated."""
 
+    @property
+    def judges_success(self) -> bool:
+        """Whether it may apply to an answer whose status is no error."""
+        return self.statuses is None or any(status < 400 for status in self.statuses)
+
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
@@ -145,9 +150,7 @@ class ErrorRules:
         self._reads = dict(reads or {})
         self.redact = redact
         """Removes our secrets from a text."""
-        self._on_success = tuple(
-            rule for rule in rules if rule.statuses is None or any(status < 400 for status in rule.statuses)
-        )
+        self._on_success = tuple(rule for rule in rules if rule.judges_success)
         marks = (mark for rule in self._on_success for mark in rule.marks or ())
         self.event_marks: tuple[bytes, ...] | None = (
             None if any(rule.marks is None for rule in self._on_success) else tuple(dict.fromkeys((b'"error"', *marks)))
