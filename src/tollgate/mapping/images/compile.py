@@ -59,9 +59,11 @@ def _job_facts(provider: Provider) -> frozenset[str] | None:
     fields of `$job`. None if they are not known, or if a step was removed as wrong."""
     names = {"id", "uuid", "images"}
     for holder in (provider.images, *(model.image for model in provider.models)):
+        if holder is None:
+            continue
         for name in IMAGE_STEPS:
-            step = holder.get(name) if holder is not None else None
-            if holder is not None and (holder.incomplete or isinstance(step, Map) and step.incomplete):
+            step = holder.get(name)
+            if holder.incomplete or isinstance(step, Map) and step.incomplete:
                 return None
             result = lookup(step, "result")
             if isinstance(result, Map) and not any(key.startswith("$") for key in result.entries.keys() - {"$let"}):
