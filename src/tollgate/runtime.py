@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from tollgate.catalog import Catalog, CatalogModel, catalog_of, grouped, make_model
-from tollgate.config.build import Loaded, examine_gateway, in_order, load_gateway
+from tollgate.config.build import Loaded, examine_gateway, in_order
 from tollgate.config.file_reader import needed_mappings
 from tollgate.config.load import Document, Map, Problem
 from tollgate.config.model import Gateway, Model, Provider
@@ -140,14 +140,11 @@ def load_or_report_all(
 ) -> Loaded:
     """Like `load_gateway`, for callers that compile next. If files do not load, it still compiles what it can, and
     raises one `ConfigErrors` with the mistakes of loading and compiling."""
-    try:
-        return load_gateway(path, environ=environ, previous=previous)
-    except ConfigErrors:
-        loaded, problems = examine_gateway(path, environ=environ)
-        if not any(problem.level == "error" for problem in problems):
-            raise  # the files have changed meanwhile
-        more = compile_files(loaded).problems if loaded is not None else ()
-        raise ConfigErrors(in_order([*problems, *more])) from None
+    loaded, problems = examine_gateway(path, environ=environ, previous=previous)
+    if loaded is not None and not any(problem.level == "error" for problem in problems):
+        return loaded
+    more = compile_files(loaded).problems if loaded is not None else ()
+    raise ConfigErrors(in_order([*problems, *more]))
 
 
 class _Build:

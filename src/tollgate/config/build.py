@@ -85,19 +85,14 @@ def load_gateway(
     What has not changed since `previous` is not read again. If something is wrong, all files are read again, so that
     all problems are found.
     """
-    began = time.time()
-    with collector_paused():
-        loading = _Loading(path, environ, everything=everything, previous=previous)
-        loaded = loading.run()
-        if previous is not None and loading.files.has_errors:
-            loading = _Loading(path, environ, everything=everything)
-            loaded = loading.run()
-    loading.raise_mistakes()
-    return replace(loaded, read_at=began)
+    loaded, problems = examine_gateway(path, environ=environ, everything=everything, previous=previous)
+    if loaded is None or any(problem.level == "error" for problem in problems):
+        raise ConfigErrors(problems)
+    return loaded
 
 
 def examine_gateway(
-    path: Path | None = None, *, environ: Mapping[str, str], everything: bool = False
+    path: Path | None = None, *, environ: Mapping[str, str], everything: bool = False, previous: Reusable | None = None
 ) -> tuple[Loaded | None, tuple[Problem, ...]]:
     """As `load_gateway`, for callers that continue after errors: returns every problem, and the configuration without
     the parts that have one.
@@ -105,9 +100,13 @@ def examine_gateway(
     The configuration is None where the gateway file or its `plugins` cannot be read: without plugins the filters of a
     mapping are not known. Raises `ConfigErrors` where there is no gateway file.
     """
+    began = time.time()
     with collector_paused():
-        loading = _Loading(path, environ, everything=everything)
+        loading = _Loading(path, environ, everything=everything, previous=previous)
         loaded = loading.run()
+        if previous is not None and loading.files.has_errors:
+            loading = _Loading(path, environ, everything=everything)
+            loaded = loading.run()
     problems = tuple(in_order(loading.problems))
     known = not any(
         problem.level == "error"
@@ -115,7 +114,7 @@ def examine_gateway(
         and problem.path.partition("[")[0] in ("", "plugins")
         for problem in problems
     )
-    return (loaded if known else None), problems
+    return (replace(loaded, read_at=began) if known else None), problems
 
 
 def load_settings(path: Path | None = None, *, environ: Mapping[str, str]) -> Gateway:
