@@ -84,9 +84,13 @@ def import_command(
         fail(f'{file}: found no offers of "{provider}", it has {", ".join(sorted(listed))}')
     if not planned:
         fail(f"{out}: found no models file with a `from`; name one with --provider")
-    changed = [plan for plan in planned if plan.before != plan.after]
     for plan in planned:
         _show(plan)
+    _write([plan for plan in planned if plan.before != plan.after], yes)
+
+
+def _write(changed: list[_Planned], yes: bool) -> None:
+    """Write these files, unless the answer to the question is no."""
     if not changed:
         click.echo("nothing changes")
         return

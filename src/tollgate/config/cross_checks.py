@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from tollgate.config.load import Document, Map, Node, Problem, Scalar, find, items_of, lookup, reported_missing
+from tollgate.config.load import Document, Map, Problem, find, items_of, lookup, reported_missing, text_in
 from tollgate.config.model import Gateway, Model, Provider
 from tollgate.config.provider_model import model_type_of
 from tollgate.money import is_currency
@@ -120,11 +120,9 @@ def _endpoints_missing(provider: Provider, known: Collection[str]) -> bool:
 
 
 def _not_spoken(provider: Provider, path: list[str | int], name: str) -> Problem:
-    node: Node = find(provider.document.root, path)
-    items = [item for item in items_of(node) if isinstance(item, Scalar) and item.value == name]
-    node = items[0] if items else node
+    node = find(provider.document.root, path)
     return provider.document.problem(
-        node,
+        next((item for item in items_of(node) if text_in(item) == name), node),
         f'found "{name}", wanted a protocol this provider speaks: {", ".join(provider.endpoints) or "none"}',
         path=path_text(path),
         hint=did_you_mean(name, provider.endpoints),
@@ -135,13 +133,10 @@ def _currencies(gateway: Gateway, provider: Provider) -> Iterator[Problem]:
     for model in provider.models:
         if model.image is None and (model.price is None or model.price.currency in gateway.credits.rates):
             continue
-        price = (
-            find(model.image, ["price"])
-            if model.image is not None
-            else find(provider.document.root, ["models", model.id, "price"])
-        )
-        node = lookup(price, "currency")
-        currency = str(node.value) if isinstance(node, Scalar) else ""
+        # an image model has its own node: the whole tree may have been let go, and would be parsed again
+        entry = model.image if model.image is not None else lookup(provider.document.root, "models", model.id)
+        node = lookup(entry, "price", "currency")
+        currency = text_in(node) or ""
         if node is not None and currency not in gateway.credits.rates and is_currency(currency):
             yield provider.document.problem(
                 node,

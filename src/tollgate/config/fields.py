@@ -73,12 +73,12 @@ class Fields:
     def integer(self, key: str, default: T = 0) -> int | T:  # type: ignore[assignment]
         """A whole number."""
         value = self._value(key)
-        return value if isinstance(value, int) and not isinstance(value, bool) else default
+        return value if type(value) is int else default
 
     def number(self, key: str, default: float) -> float:
         """A number, as a float: for seconds and the like, never for money."""
         value = self._value(key)
-        return float(value) if isinstance(value, (int, Decimal)) and not isinstance(value, bool) else default
+        return float(value) if type(value) is int or isinstance(value, Decimal) else default
 
     def boolean(self, key: str, default: bool) -> bool:
         """True or false."""

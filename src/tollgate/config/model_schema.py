@@ -6,7 +6,7 @@ from typing import get_args
 
 from tollgate.config import image_schema
 from tollgate.config.model import ModelType
-from tollgate.config.pricing import PRICES, TOKEN_PRICES, VOLUME_BOUNDS
+from tollgate.config.pricing import PRICES, TOKEN_PRICES
 from tollgate.config.schema import (
     ENCODINGS,
     Schema,
@@ -103,14 +103,6 @@ def model() -> Schema:
 
 def price() -> Schema:
     """A price block: base prices and their unit, and the tiers, windows and factors that change them."""
-    counts = {
-        name: integer(f"{about} this many.", minimum=0)
-        for name, about in zip(
-            VOLUME_BOUNDS,
-            ("Prompts of more than", "Prompts of at most", "Answers of more than", "Answers of at most"),
-            strict=True,
-        )
-    }
     return record(
         "Prices as exact decimals in quotes.",
         {
@@ -127,7 +119,10 @@ def price() -> Schema:
                 record(
                     "One tier.",
                     {
-                        **counts,
+                        "min_prompt_tokens": integer("Prompts of more than this many.", minimum=0),
+                        "max_prompt_tokens": integer("Prompts of at most this many.", minimum=0),
+                        "min_completion_tokens": integer("Answers of more than this many.", minimum=0),
+                        "max_completion_tokens": integer("Answers of at most this many.", minimum=0),
                         "thinking": boolean("Only with thinking on (or off)."),
                         "word": text("Only where the request or its usage says this word (`usage.words`)."),
                         **price_fields(),

@@ -28,8 +28,8 @@ FLAT_PRICES = ("request", "image", "web_search")
 """Per call, per picture, per search: `unit` does not apply."""
 PRICES = TOKEN_PRICES + FLAT_PRICES
 
-VOLUME_BOUNDS = ("min_prompt_tokens", "max_prompt_tokens", "min_completion_tokens", "max_completion_tokens")
-VOLUME_CONDITIONS = (*VOLUME_BOUNDS, "thinking", "word")
+_BOUNDS = ("min_prompt_tokens", "max_prompt_tokens", "min_completion_tokens", "max_completion_tokens")
+VOLUME_CONDITIONS = (*_BOUNDS, "thinking", "word")
 """The conditions that a row of `volumes` may set."""
 
 
