@@ -1,8 +1,8 @@
 """`tollgate check`: finds all mistakes of a configuration at once, offline.
 
-The configuration is loaded and compiled; then each stage, `run(report)` of a module beside this one, adds its findings
-to the report. A mistake in one file or place does not hide those in others, so that an operator can fix all of them in
-one go. Exit code 0: it loads and runs; 1: it does not.
+The configuration is loaded and compiled; then each stage, a module beside this one, returns its findings. A mistake in
+one file or place does not hide those in others, so that an operator can fix all of them in one go. Exit code 0: it
+loads and runs; 1: it does not.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import click
@@ -87,20 +86,22 @@ def check(path: Path | None, *, coverage: bool = False) -> Report:
         if report.loaded is not None:
             report.compiled = compile_files(report.loaded, everything=True)
             report.problems += report.compiled.problems
-            for stage in (check_running.run, check_content.run, partial(check_examples.run, coverage=coverage)):
-                _run(stage, report)
+            _add(report, check_running.problems(report.loaded.gateway))
+            _add(report, check_content.problems(report.compiled.mappings.values()))
+            found, report.said = check_examples.run(
+                report.loaded, report.compiled, report.wrong_files, coverage=coverage
+            )
+            _add(report, found)
     except ConfigErrors as errors:
         report.problems += errors.problems
     report.problems = in_order(report.problems)
     return report
 
 
-def _run(stage: Callable[[Report], None], report: Report) -> None:
-    """Run a stage; a warning is left out if it only follows from an error in the same file."""
-    wrong, before = report.wrong_files, len(report.problems)
-    stage(report)
-    found = report.problems[before:]
-    report.problems[before:] = [each for each in found if each.level == "error" or each.mark.file not in wrong]
+def _add(report: Report, found: Iterable[Problem]) -> None:
+    """Add the findings of a stage; a warning is left out if it only follows from an error in the same file."""
+    wrong = report.wrong_files
+    report.problems += [each for each in found if each.level == "error" or each.mark.file not in wrong]
 
 
 def write_schemas(folder: Path) -> list[Path]:

@@ -7,14 +7,11 @@ may be left out, but not unnoticed: a `$match` that lacks a case leaves nothing 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-from tollgate.config.load import find
-from tollgate.mapping import Context, MappingFailure, Refused, request_from_hub
-
-if TYPE_CHECKING:
-    from tollgate.cli.check import Report
-    from tollgate.mapping import Mapping
+from tollgate.config.load import Problem, find
+from tollgate.mapping import Context, Mapping, MappingFailure, Refused, request_from_hub
 
 _SHOWN: dict[str, dict[str, object]] = {
     "image": {"kind": "image", "mime": "image/png"},
@@ -44,45 +41,43 @@ _SETTINGS: dict[str, dict[str, dict[str, object]]] = {
 _TOOL = {"name": "get_weather", "schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
 
 
-def run(report: Report) -> None:
-    """Warn of every mapping that drops images, files, audio, video or instructions because no line of it reads them,
-    that drops a setting without naming it as lost, or that loses something of every request."""
-    assert report.compiled is not None, "stages run on what compiles"
-    for mapping in report.compiled.mappings.values():
+def problems(mappings: Iterable[Mapping]) -> Iterator[Problem]:
+    """Warnings about every mapping that drops images, files, audio, video or instructions because no line of it reads
+    them, that drops a setting without naming it as lost, or that loses something of every request."""
+    for mapping in mappings:
         if mapping.hub or "request.from_hub" not in mapping.sections:
             continue
         left_out = {way: [kind for kind in _SHOWN if _leaves_out(mapping, kind, way)] for way in _WAYS}
         both = [kind for kind in left_out["data"] if kind in left_out["url"]]
         if both:
             words = f"no line says what becomes of {', '.join(both)} parts of a user: they are left out"
-            _warn(report, mapping, words, _CURE)
+            yield _warning(mapping, words, _CURE)
         for way, kinds in left_out.items():
             if some := [kind for kind in kinds if kind not in both]:
                 words = f"{', '.join(some)} parts of a user are left out where they come by `{way}`: no line reads it"
-                _warn(report, mapping, words, _CURES[way])
-        _check_settings(report, mapping)
+                yield _warning(mapping, words, _CURES[way])
+        yield from _settings(mapping)
 
 
-def _check_settings(report: Report, mapping: Mapping) -> None:
+def _settings(mapping: Mapping) -> Iterator[Problem]:
     bare, plain = _converted(mapping, {"tools": []}), _converted(mapping, {})
     if bare is None or plain is None:
         return
     if bare[1]:
         words = f"a request without any settings loses {', '.join(bare[1])}: every answer reports that"
-        _warn(report, mapping, words, "list it under `harmless`, or give its `$match` a case `$absent: $nothing`")
+        yield _warning(mapping, words, "list it under `harmless`, or give its `$match` a case `$absent: $nothing`")
     if not mapping.walkers["request.from_hub"].reads_field("system"):
         words = "no line reads `system`: a client's instructions are left out"
-        _warn(report, mapping, words, "such as \"{{ $.system[*].text | join('\\n') }}\"")
+        yield _warning(mapping, words, "such as \"{{ $.system[*].text | join('\\n') }}\"")
     for field, values in _SETTINGS.items():
         if silent := [value for value, given in values.items() if _converted(mapping, given) == plain]:
             words = f"`{field}` has no effect where it is {' or '.join(silent)}, and is not named as lost"
             name = field.partition(".")[0]
-            _warn(report, mapping, words, f"add a case for it, or `$absent: $nothing, $else: {{$lost: {name}}}`")
+            yield _warning(mapping, words, f"add a case for it, or `$absent: $nothing, $else: {{$lost: {name}}}`")
 
 
-def _warn(report: Report, mapping: Mapping, words: str, hint: str) -> None:
-    at = find(mapping.document.root, ["request", "from_hub"])
-    report.problems.append(mapping.document.warning(at, words, hint=hint))
+def _warning(mapping: Mapping, words: str, hint: str) -> Problem:
+    return mapping.document.warning(find(mapping.document.root, ["request", "from_hub"]), words, hint=hint)
 
 
 def _leaves_out(mapping: Mapping, kind: str, way: str) -> bool:

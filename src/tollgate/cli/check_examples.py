@@ -6,51 +6,44 @@ fail for that reason, so they are left for the next check.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator
+from contextlib import nullcontext
 
-from tollgate.config.load import Scalar, items_of, lookup
+from tollgate.config.build import Loaded
+from tollgate.config.load import Problem, Scalar, items_of, lookup
+from tollgate.mapping import Mapping
 from tollgate.mapping.coverage import Watch, covered
 from tollgate.mapping.examples import run_examples
 from tollgate.mapping.provider.examples import run_provider_examples
-
-if TYPE_CHECKING:
-    from tollgate.cli.check import Report
-    from tollgate.config.load import Problem
-    from tollgate.mapping import Mapping
-    from tollgate.runtime import CompiledFiles
+from tollgate.runtime import CompiledFiles
 
 
-def run(report: Report, *, coverage: bool) -> None:
-    """Add the examples that fail; with `coverage`, list the lines of mappings that no example reaches."""
-    files = report.compiled
-    assert files is not None, "stages run on what compiles"
-    for mapping in files.mappings.values():
-        report.problems += mapping.warnings
+def run(
+    loaded: Loaded, compiled: CompiledFiles, wrong: Collection[str], *, coverage: bool
+) -> tuple[list[Problem], list[str]]:
+    """The warnings about what compiles, and the examples that fail; with `coverage`, also the lines of mappings that
+    no example reaches. Examples of the files in `wrong` are not run."""
+    mappings, providers = list(compiled.mappings.values()), compiled.providers.values()
+    found = [warning for mapping in mappings for warning in mapping.warnings]
     # a shared part is compiled with each file that uses it, and so are its warnings
-    report.problems += dict.fromkeys(warning for each in files.providers.values() for warning in each.warnings)
-    if not coverage:
-        report.problems += _all(report, files)
-        return
-    watch = Watch(mapping.file for mapping in files.mappings.values())
-    with watch.watching():
-        report.problems += _all(report, files)
-    report.said += [found.text() for found in covered(list(files.mappings.values()), watch)]
+    found += dict.fromkeys(warning for provider in providers for warning in provider.warnings)
+    watch = Watch(mapping.file for mapping in mappings)
+    with watch.watching() if coverage else nullcontext():
+        found += _failures(loaded, compiled, wrong)
+    return found, [lines.text() for lines in covered(mappings, watch)] if coverage else []
 
 
-def _all(report: Report, files: CompiledFiles) -> Iterable[Problem]:
-    assert report.loaded is not None, "stages run on what loads"
-    wrong, broken = report.wrong_files, report.loaded.gateway.mappings.keys() - files.mappings.keys()
-    found: list[Problem] = []
-    for mapping in files.mappings.values():
+def _failures(loaded: Loaded, compiled: CompiledFiles, wrong: Collection[str]) -> Iterator[Problem]:
+    broken = loaded.gateway.mappings.keys() - compiled.mappings.keys()
+    for mapping in compiled.mappings.values():
         if mapping.file not in wrong and broken.isdisjoint(_others(mapping)):
-            found += run_examples(mapping, files.mappings)
-    for provider in files.providers.values():
+            yield from run_examples(mapping, compiled.mappings)
+    for provider in compiled.providers.values():
         document = provider.config.document
+        files = {document.file, *(other.file for other in document.included)}
         spoken = {endpoint.mapping for endpoint in provider.config.endpoints.values()}
-        if wrong.isdisjoint((document.file, *(other.file for other in document.included))) and not spoken & broken:
-            found += run_provider_examples(provider)
-    return found
+        if files.isdisjoint(wrong) and not spoken & broken:
+            yield from run_provider_examples(provider)
 
 
 def _others(mapping: Mapping) -> Iterator[str]:

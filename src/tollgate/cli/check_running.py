@@ -5,37 +5,28 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from tollgate.config.can_words import check_can
 from tollgate.config.files import shown
-from tollgate.config.load import Map, Scalar, find, lookup, read_file
+from tollgate.config.load import Map, Problem, Scalar, find, lookup, read_file
+from tollgate.config.model import Gateway
 from tollgate.config.price_warnings import unpriced_warnings
 from tollgate.config.retirement import retirement_warnings
 from tollgate.mapping.hub import USAGE_FIELDS
 from tollgate.wording import did_you_mean
 
-if TYPE_CHECKING:
-    from tollgate.cli.check import Report
-    from tollgate.config.load import Problem
-    from tollgate.config.model import Gateway
 
-
-def run(report: Report) -> None:
-    """Add warnings about providers without models, models without a price or near retirement, and names in `can:`
+def problems(gateway: Gateway) -> Iterator[Problem]:
+    """Warnings about providers without models, models without a price or near retirement, and names in `can:`
     and `usage: read:` that nothing reads; and errors for a store that cannot be opened here, and for invalid
     certificates."""
-    assert report.loaded is not None, "stages run on what loads"
-    gateway = report.loaded.gateway
-    report.problems += [
-        *unpriced_warnings(gateway),
-        *retirement_warnings(gateway.providers.values()),
-        *_idle(gateway),
-        *check_can(gateway),
-        *_usage(gateway),
-        *_store(gateway),
-        *_certificates(gateway),
-    ]
+    yield from unpriced_warnings(gateway)
+    yield from retirement_warnings(gateway.providers.values())
+    yield from _idle(gateway)
+    yield from check_can(gateway)
+    yield from _usage(gateway)
+    yield from _store(gateway)
+    yield from _certificates(gateway)
 
 
 def _idle(gateway: Gateway) -> Iterator[Problem]:
