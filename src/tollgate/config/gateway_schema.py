@@ -81,7 +81,6 @@ def gateway_schema() -> Schema:
 
 
 def _server() -> Schema:
-    """Where the gateway listens, what it is called, and how large a request may be."""
     return _block(
         settings.Server(),
         "Where the gateway listens and what it is called.",
@@ -149,7 +148,6 @@ def _server() -> Schema:
 
 
 def _retry() -> Schema:
-    """Attempts over different routes, and the cooldown of a failing route."""
     return _block(
         settings.Retry(),
         "Attempts over different routes before the first byte.",
@@ -164,7 +162,6 @@ def _retry() -> Schema:
 
 
 def _credits() -> Schema:
-    """Balances, holds and exchange rates."""
     return _block(
         settings.Credits(),
         "Money. Credits are USD.",
@@ -224,7 +221,6 @@ def _store() -> Schema:
 
 
 def _fetch() -> Schema:
-    """The guarded download of a client's image URL."""
     return _block(
         settings.Fetch(),
         "The guarded download of a client's image URL, when an upstream wants inline data.",
@@ -237,7 +233,6 @@ def _fetch() -> Schema:
 
 
 def _dashboard() -> Schema:
-    """The web pages."""
     return _block(
         settings.Dashboard(),
         "The web pages.",

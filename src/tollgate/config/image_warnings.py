@@ -144,23 +144,22 @@ def _unfit(document: Document, node: Map, path: str) -> Iterator[Problem]:
     default, kind, words = node.get("default"), node.get("type"), node.get("enum")
     if not isinstance(default, Scalar) or default.value is None:
         return
-    name = str(kind.value) if isinstance(kind, Scalar) else ""
-    listed = [plain(word) for word in words.items] if isinstance(words, List) else None
-    wanted = ""
-    if name in _VALUES and type(default.value) not in _VALUES[name]:
+    name = text_in(kind) or ""
+    if type(default.value) not in _VALUES.get(name, (type(default.value),)):
         wanted = f"of type {name}"
-    elif listed is not None and default.value not in listed:
+    elif isinstance(words, List) and default.value not in map(plain, words.items):
         wanted = "out of its `enum`"
-    if wanted:
-        message = f"found the default {default.text}, wanted one {wanted}"
-        yield document.warning(default, message, path=f"{path}.default")
+    else:
+        return
+    message = f"found the default {default.text}, wanted one {wanted}"
+    yield document.warning(default, message, path=f"{path}.default")
 
 
 def _tables(document: Document, model: Node, path: str) -> Iterator[Problem]:
     """Keys of a price table that the input they stand for cannot have: these prices would never apply."""
     level = [lookup(model, "price", "table")]
     for item in items_of(lookup(model, "price", "by")):
-        named = _INPUT.fullmatch(str(item.value)) if isinstance(item, Scalar) else None
+        named = _INPUT.fullmatch(text_in(item) or "")
         words = lookup(model, "input_schema", "properties", named[1], "enum") if named else None
         known = [str(plain(word)) for word in items_of(words)]
         tables = [table for table in level if isinstance(table, Map)]

@@ -98,10 +98,10 @@ def _pricing(reading: Reading, at: Fields, path: str) -> Pricing | None:
     node = at.map("price")
     if node is None:
         return None
-    for key in PRICE_KEYS:
-        if key in node.entries:
+    for key, value in node.entries.items():
+        if key in PRICE_KEYS:
             reading.report(
-                node.entries[key],
+                value,
                 f"found `{key}` in a price of tokens, wanted prompt, completion, ...",
                 f"{path}.price.{key}",
                 hint="it is for image models: type: image",
@@ -110,12 +110,9 @@ def _pricing(reading: Reading, at: Fields, path: str) -> Pricing | None:
 
 
 def _check_image_price(reading: Reading, at: Fields, path: str) -> None:
-    node = at.map("price")
-    if node is None:
-        return
+    price = Fields(at.get("price"))
     for name in ("price", *PRICES):
-        value = Fields(node).get(name)
-        if value is not None:
+        if (value := price.get(name)) is not None:
             read_decimal(reading, value, f"{path}.price.{name}", empty=name in PRICES)
 
 
