@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
 import duckdb
 
@@ -60,23 +59,20 @@ class StoreSource:
     def hours(self, after: int = 0) -> list[datetime]:
         return [
             row[0]
-            for row in self._rows(
+            for row in self._store.read(
                 "SELECT DISTINCT date_trunc('hour', time) AS hour FROM usage WHERE seq > ? ORDER BY hour", [after]
             )
         ]
 
     def newest(self, hour: datetime) -> int | None:
-        found = self._rows("SELECT max(seq) FROM usage WHERE time >= ? AND time < ?", [hour, hour + HOUR])[0][0]
+        found = self._store.read("SELECT max(seq) FROM usage WHERE time >= ? AND time < ?", [hour, hour + HOUR])[0][0]
         return None if found is None else int(found)
 
     def is_whole(self, hour: datetime) -> bool:
-        return not self._rows("SELECT 1 FROM removed WHERE day = ? LIMIT 1", [hour.date()])
+        return not self._store.read("SELECT 1 FROM removed WHERE day = ? LIMIT 1", [hour.date()])
 
     def copy(self, hour: datetime, after: int, table: str) -> None:
         self._store.connection.execute(
             f"INSERT INTO {table} ({NAMES}) SELECT {NAMES} FROM usage WHERE time >= ? AND time < ? AND seq > ?",
             [hour, hour + HOUR, after],
         )
-
-    def _rows(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
-        return self._store.connection.execute(statement, list(values)).fetchall()
