@@ -19,8 +19,9 @@ import pytest_asyncio
 
 from support.few_descriptors import few_descriptors
 from tollgate.config.settings import Credits, Store
-from tollgate.ledger import COLUMNS, Ledger, UsageRow
+from tollgate.ledger import Ledger, UsageRow
 from tollgate.ledger.reports import REPORTS
+from tollgate.ledger.usage_row import COLUMNS
 
 from .tollgate import Tollgate
 

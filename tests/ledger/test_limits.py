@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from tollgate.errors import RateLimited
-from tollgate.ledger import KeyRecord, RateLimits
-from tollgate.ledger.limits import UNLIMITED, Concurrency
+from tollgate.ledger import KeyRecord
+from tollgate.ledger.limits import UNLIMITED, Concurrency, RateLimits
 
 
 class Clock:

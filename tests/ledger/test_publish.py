@@ -18,12 +18,13 @@ import pytest
 from support.few_descriptors import few_descriptors
 from support.usage_files import READ_STATEMENT
 from support.waiting import until
-from tollgate.ledger import COLUMNS, UsageRow
+from tollgate.ledger import UsageRow
 from tollgate.ledger import publish as publish_module
 from tollgate.ledger.publish import Effort, Publisher
 from tollgate.ledger.records import encode
 from tollgate.ledger.segments import Entry, write_line
 from tollgate.ledger.store import Store
+from tollgate.ledger.usage_row import COLUMNS
 from tollgate.ledger.usage_source import StoreSource
 
 from .conftest import Alice, row

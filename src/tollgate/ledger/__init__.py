@@ -39,7 +39,7 @@ from tollgate.ledger.records import (
     KeyRecord,
     encode_row,
 )
-from tollgate.ledger.usage_row import COLUMNS, UsageRow
+from tollgate.ledger.usage_row import UsageRow
 from tollgate.money import round_cost
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CAP_WINDOWS",
-    "COLUMNS",
     "DEFAULT_ACCOUNT",
     "KEY_ENDPOINTS",
     "Account",
@@ -59,7 +58,6 @@ __all__ = [
     "KeyRecord",
     "Ledger",
     "Limits",
-    "RateLimits",
     "Slot",
     "StoreInUse",
     "UsageRow",
