@@ -55,7 +55,7 @@ class ChangeListener:
         await self._task
         self._drop()
 
-    async def _begin(self) -> None:
+    async def _begin(self) -> Connection:
         connection = await connect(self._address, self._name)
         with driver_errors():
             await connection.add_listener(CHANNEL, lambda *notification: self._changes.put_nowait(notification[-1]))
@@ -67,6 +67,7 @@ class ChangeListener:
             connection.terminate()
             raise
         self._connection = connection
+        return connection
 
     async def _check_delivery(self) -> None:
         """Send a notification and wait for it: behind a pooler that pools transactions none arrives. Raises
@@ -88,11 +89,10 @@ class ChangeListener:
     async def _run(self) -> None:
         while not self._closing:
             try:
-                if self._connection is None:
-                    await self._begin()
-                    self.outage.end("changes of other gateways arrive again")
+                connection = self._connection or await self._begin()
+                self.outage.end("changes of other gateways arrive again")
                 if not self._closing:  # `close` may have been called meanwhile
-                    await self._next(self._connection)
+                    await self._next(connection)
             except TollgateError as error:
                 lost = self._connection is not None
                 self._drop()
@@ -106,7 +106,7 @@ class ChangeListener:
                 self._drop()
                 await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _next(self, connection: Connection | None) -> None:
+    async def _next(self, connection: Connection) -> None:
         """Handle one notification; after a while without any, check that the connection still works."""
         try:
             change = await asyncio.wait_for(self._changes.get(), _LOOK_SECONDS)
@@ -115,7 +115,7 @@ class ChangeListener:
         if change:
             what, _, id = change.partition(" ")
             await self._changed(what, id)
-        elif connection is not None:
+        else:
             with driver_errors():
                 await connection.execute("SELECT 1")
 
