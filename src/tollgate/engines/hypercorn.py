@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import time
 from collections.abc import Callable, Iterator
 from email.utils import formatdate
@@ -17,21 +18,14 @@ from typing import TYPE_CHECKING, Any
 from hypercorn import protocol
 from hypercorn.asyncio import run, serve
 from hypercorn.asyncio.tcp_server import TCPServer
-from hypercorn.config import Config
+from hypercorn.config import Config, Sockets
 from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.protocol import h2
 
 from tollgate.engines import CLOSE_GRACE_SECONDS, KEEP_ALIVE_SECONDS, STUCK_SECONDS, UNREAD_SECONDS, Stopped
 from tollgate.engines.http1 import Http1
 from tollgate.engines.http2 import Http2, UnsentAnswer
-from tollgate.engines.sockets import (
-    AddressTaken,
-    allow_group,
-    bound_addresses,
-    check_unanswered,
-    end_unused,
-    has_unread,
-)
+from tollgate.engines.sockets import bound_addresses, bound_sockets, end_unused, has_unread
 from tollgate.process.concurrency import shielded
 
 if TYPE_CHECKING:
@@ -54,11 +48,11 @@ class Hypercorn:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._config = Config()
+        self._sockets: list[socket.socket] = []
 
     def bind(self) -> tuple[str, ...]:
         """See `Engine`."""
         config = self._config
-        config.bind = [address.removeprefix("*") for address in self._server.bind]  # *:80 is :80, all addresses
         config.graceful_timeout = self._server.drain_seconds
         config.include_server_header = False
         config.accesslog = None
@@ -67,23 +61,14 @@ class Hypercorn:
         config.backlog = _BACKLOG
         config.keep_alive_timeout = KEEP_ALIVE_SECONDS
         config.keep_alive_max_requests = _KEEP_ALIVE_REQUESTS
-        for address in config.bind:
-            try:
-                check_unanswered(address)
-            except OSError as error:
-                raise AddressTaken([address], error) from None
-        try:
-            sockets = config.create_sockets()  # removes the socket files it finds
-            allow_group(config.bind)
-        except OSError as error:
-            raise AddressTaken(config.bind, error) from None
-        config.create_sockets = lambda: sockets  # type: ignore[method-assign]
-        return bound_addresses(self._server.bind, sockets.insecure_sockets)
+        self._sockets = bound_sockets(self._server.bind)
+        config.create_sockets = lambda: Sockets([], self._sockets, [])  # type: ignore[method-assign]
+        return bound_addresses(self._server.bind, self._sockets)
 
     async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
         """See `Engine`."""
         host = _Host()
-        for each in self._config.create_sockets().insecure_sockets:
+        for each in self._sockets:
             each.listen(_BACKLOG)
 
         async def stopping() -> None:
@@ -219,13 +204,7 @@ class _Connection(TCPServer):
     async def protocol_send(self, event: Event) -> None:
         """Handle an event of the protocol: write data, note when the connection becomes idle, close it."""
         if isinstance(event, RawData):
-            try:
-                self.writer.write(event.data)
-            except RuntimeError:  # raised by uvloop if the connection is closed
-                await self.protocol.handle(Closed())
-                return
-            if self.writer.transport.get_write_buffer_size():
-                await self._drain()
+            await self._write(event.data)
         elif isinstance(event, Updated):
             self._idle_since = self.loop.time() if event.idle else None
             if self.context.terminated.is_set():
@@ -233,13 +212,13 @@ class _Connection(TCPServer):
         else:
             await super().protocol_send(event)
 
-    async def _drain(self) -> None:
+    async def _write(self, data: bytes) -> None:
         try:
-            async with asyncio.timeout(STUCK_SECONDS):
-                await self.writer.drain()
-        except (ConnectionError, RuntimeError):
-            await self.protocol.handle(Closed())
-        except TimeoutError:
+            self.writer.write(data)
+            if self.writer.transport.get_write_buffer_size():
+                async with asyncio.timeout(STUCK_SECONDS):
+                    await self.writer.drain()
+        except (ConnectionError, RuntimeError, TimeoutError):  # uvloop raises RuntimeError if the connection is closed
             self.writer.transport.abort()
             await self.protocol.handle(Closed())
 

@@ -61,41 +61,28 @@ class AddressTaken(TollgateError):
 
     code = "address_taken"
 
-    def __init__(self, addresses: Sequence[str], error: OSError) -> None:
+    def __init__(self, address: str, error: OSError) -> None:
         super().__init__(
-            f"cannot listen on {' or '.join(addresses)}: {error.strerror or error}; to use another address, set "
+            f"cannot listen on {address}: {error.strerror or error}; to use another address, set "
             "server.bind in gateway.yaml, or --bind 127.0.0.1:PORT"
         )
 
 
-def check_unanswered(address: str) -> None:
-    """Raises `OSError` for a unix socket on which another process listens: binding replaces its file, and that process
-    would silently get no more connections. The file of a process that has ended may be replaced."""
-    if not address.startswith("unix:"):
-        return
-    path = address[5:]
-    try:
-        if not stat.S_ISSOCK(os.stat(path).st_mode):
-            return  # not a socket: binding to it fails anyway
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.setblocking(False)
-            with contextlib.suppress(BlockingIOError):  # a full queue: a process listens
-                probe.connect(path)
-    except (FileNotFoundError, ConnectionRefusedError):
-        return
-    raise OSError(errno.EADDRINUSE, "another process is listening there")
+def bound_sockets(addresses: Sequence[str]) -> list[socket.socket]:
+    """Sockets bound to these addresses, with which `listen` succeeds. Raises `AddressTaken`."""
+    sockets = []
+    for address in addresses:
+        try:
+            sockets.append(bound_socket(address))
+        except OSError as error:
+            raise AddressTaken(address, error) from None
+    return sockets
 
 
 def bound_socket(address: str) -> socket.socket:
-    """A socket bound to an address that passed `check_unanswered`. Raises `OSError`."""
+    """A socket bound to this address. Raises `OSError`."""
     if address.startswith("unix:"):
-        path = address[5:]
-        with contextlib.suppress(FileNotFoundError):
-            if stat.S_ISSOCK(os.stat(path).st_mode):
-                os.remove(path)
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.bind(path)
-        return sock
+        return _bound_file(address[5:])
     host, _, port = address.rpartition(":")
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -103,23 +90,40 @@ def bound_socket(address: str) -> socket.socket:
     return sock
 
 
-def allow_group(addresses: Sequence[str]) -> None:
-    """Let the group of a unix socket's file connect, whatever the umask; a proxy's, if the folder has the setgid bit.
-    Raises `OSError`."""
-    for address in addresses:
-        if address.startswith("unix:"):
-            path = address[5:]
-            os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) | stat.S_IRGRP | stat.S_IWGRP)
+def _bound_file(path: str) -> socket.socket:
+    """A unix socket bound to this path, to which the group may connect, whatever the umask; a proxy's, if the folder
+    has the setgid bit. Raises `OSError`."""
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISSOCK(os.stat(path).st_mode):
+            if _is_answered(path):
+                raise OSError(errno.EADDRINUSE, "another process is listening there")
+            os.remove(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.bind(path)
+    os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) | stat.S_IRGRP | stat.S_IWGRP)
+    return sock
+
+
+def _is_answered(path: str) -> bool:
+    """Whether a process listens on this unix socket: binding would replace its file, and that process would silently
+    get no more connections. The file of a process that has ended may be replaced."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return False
+        except BlockingIOError:  # a full queue: a process listens
+            pass
+    return True
 
 
 def bound_addresses(requested: Sequence[str], sockets: Sequence[socket.socket]) -> tuple[str, ...]:
-    """The requested addresses, with the port of each socket in place of port 0.
+    """The requested addresses, with the port of each socket.
 
     ["127.0.0.1:0"] -> ("127.0.0.1:43121",)
     """
-    return tuple(_bound_address(address, sock) for address, sock in zip(requested, sockets, strict=True))
-
-
-def _bound_address(address: str, sock: socket.socket) -> str:
-    host, _, port = address.rpartition(":")
-    return address if address.startswith("unix:") or int(port) else f"{host}:{sock.getsockname()[1]}"
+    return tuple(
+        address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{sock.getsockname()[1]}"
+        for address, sock in zip(requested, sockets, strict=True)
+    )

@@ -14,7 +14,7 @@ import uvicorn
 
 from tollgate.engines import Stopped
 from tollgate.engines.http1 import Http1
-from tollgate.engines.sockets import AddressTaken, allow_group, bound_addresses, bound_socket, check_unanswered
+from tollgate.engines.sockets import bound_addresses, bound_sockets
 
 if TYPE_CHECKING:
     from uvicorn.server import ServerState
@@ -32,13 +32,7 @@ class Uvicorn:
 
     def bind(self) -> tuple[str, ...]:
         """See `Engine`."""
-        for address in self._server.bind:
-            try:
-                check_unanswered(address)
-                self._sockets.append(bound_socket(address))
-                allow_group([address])
-            except OSError as error:
-                raise AddressTaken([address], error) from None
+        self._sockets = bound_sockets(self._server.bind)
         return bound_addresses(self._server.bind, self._sockets)
 
     async def serve(self, app: App, stopped: Stopped, announce: Callable[[], None]) -> None:
