@@ -273,7 +273,7 @@ async def test_a_body_that_is_too_slow_closes_the_connection(served):
 
 
 async def test_a_slow_body_above_the_minimum_pace_is_read(served, monkeypatch):
-    monkeypatch.setattr("tollgate.engines.body_pace.SLOWEST_BYTES", 1)
+    monkeypatch.setattr("tollgate.engines.http1.SLOWEST_BYTES", 1)
     served.writer.write(b"POST /whole HTTP/1.1\r\nhost: a\r\ncontent-length: 60\r\n\r\n")
     for _ in range(60):
         served.writer.write(b"x")

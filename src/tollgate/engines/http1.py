@@ -19,10 +19,10 @@ from tollgate.engines import (
     KEEP_ALIVE_SECONDS,
     MAX_HEAD_BYTES,
     MOST_DROPPED,
+    SLOWEST_BYTES,
     STUCK_SECONDS,
     UNREAD_SECONDS,
 )
-from tollgate.engines.body_pace import BodyPace
 from tollgate.engines.http_exchange import MOST_UNREAD, HttpExchange
 from tollgate.engines.request_head import REFUSALS, Headers, Refused, checked_headers, last_answer, without_upgrade
 from tollgate.engines.sockets import addresses_of, end_unused
@@ -66,8 +66,10 @@ class Http1(asyncio.Protocol):
         self.loop = loop
         self.host = host
         self.done = self.loop.create_future()
+        """A completed future: what `send` returns if there is nothing to wait for."""
         self.done.set_result(None)
         self.room: asyncio.Future[None] | None = None
+        """Completed when a slow client has read enough; None while writing is not paused."""
         self._app = app
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         # a request with `connection: close` is answered even if bytes follow it
@@ -86,7 +88,10 @@ class Http1(asyncio.Protocol):
         """Method, target, version and headers of the request parsed last, if it asks for an upgrade."""
         self._head_bytes = 0
         """Bytes of the head or trailers that are arriving: read since the last complete head or piece of a body."""
-        self._pace = BodyPace()
+        self._body_bytes = 0
+        """Body bytes of all requests so far."""
+        self._last_check: tuple[HttpExchange | None, int] = None, 0
+        """The newest request and `_body_bytes` at the last call of `_lags`."""
         self._since = 0.0
         """When the connection became idle, or when the next request's head began to arrive."""
         self._begun = False
@@ -113,7 +118,7 @@ class Http1(asyncio.Protocol):
         if self._active is not None:
             self._active.leave()
         self._active = self._newest = None  # they refer to this connection
-        self._pace.forget()
+        self._last_check = None, 0
         self.resume_writing()
 
     def shutdown(self) -> None:
@@ -208,7 +213,7 @@ class Http1(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         self._head_bytes = 0
-        self._pace.received += len(data)
+        self._body_bytes += len(data)
         exchange = self._newest
         if exchange is None or self._upgrade is not None:
             return
@@ -226,7 +231,7 @@ class Http1(asyncio.Protocol):
                 self._writes.close()
 
     def read_on(self) -> None:
-        """See `Wire`."""
+        """The application waits for more of a body."""
         if self._paused and len(self._waiting) <= _MOST_WAITING:
             self._paused = False
             self.transport.resume_reading()
@@ -289,7 +294,7 @@ class Http1(asyncio.Protocol):
         self._writes.close()
 
     def answered(self, exchange: HttpExchange) -> None:
-        """See `Wire`."""
+        """The answer of `exchange` is complete."""
         if not exchange.keep:
             if exchange.more and exchange.framed and not self._ends:
                 # if the connection is closed while the client still sends its body, it may not get the answer
@@ -337,12 +342,15 @@ class Http1(asyncio.Protocol):
                 self._writes.close()
             else:
                 self._clock = self.loop.call_later(UNREAD_SECONDS, self._check)
-        elif self._lags() and not idle:
+        elif not idle and self._lags():
             self.transport.abort()
         else:
             self._clock = self.loop.call_later(left, self._check)
 
     def _lags(self) -> bool:
-        """Whether too few body bytes arrived since the last check although reading was not paused."""
-        newest = self._newest
-        return newest is not None and self._pace.lags(newest) and newest.more and not self._paused
+        """Whether too few body bytes of the newest request arrived since the last check although reading was not
+        paused."""
+        newest, (before, received) = self._newest, self._last_check
+        self._last_check = newest, self._body_bytes
+        lags = newest is before and self._body_bytes - received < SLOWEST_BYTES
+        return lags and newest is not None and newest.more and not self._paused

@@ -84,7 +84,7 @@ class Http2(H2Protocol):
         self._dropped: dict[int, int] = {}
         """Body bytes received and discarded, by stream, of requests that were answered before their end."""
         self._last_check: dict[int, int] = {}
-        """`_body_bytes` at the last call of `end_stuck`."""
+        """`_body_bytes` at the last call of `end_stuck`, of bodies of which all that had arrived was read."""
         _keep_answering_after_goaway(self.connection)
         self.task_group = ApplicationTasks(self.task_group, self._acknowledge)  # type: ignore[assignment]
 
@@ -120,19 +120,15 @@ class Http2(H2Protocol):
         now = time.monotonic()
         stuck = {
             number
-            for number, received in self._body_bytes.items()
-            if received - self._last_check.get(number, -SLOWEST_BYTES) < SLOWEST_BYTES and self._has_read(number)
-        }
-        stuck.update(
-            number
             for number, unsent in self.stream_buffers.items()
             if isinstance(unsent, UnsentAnswer) and unsent.is_stuck(now)
-        )
-        # if the application had unread bytes of a body, the client gets a whole period before it counts as too slow
-        self._last_check = {
-            number: received if self._has_read(number) else -SLOWEST_BYTES
-            for number, received in self._body_bytes.items()
         }
+        # a client whose body the application has not read yet gets a whole period afterwards
+        received = {number: size for number, size in self._body_bytes.items() if self._has_read(number)}
+        for number, size in received.items():
+            if size - self._last_check.get(number, -SLOWEST_BYTES) < SLOWEST_BYTES:
+                stuck.add(number)
+        self._last_check = received
         for number in stuck:
             with contextlib.suppress(ProtocolError):  # closed meanwhile
                 self.connection.reset_stream(number, ErrorCodes.CANCEL)
@@ -176,10 +172,10 @@ class Http2(H2Protocol):
             await self._end(ErrorCodes.ENHANCE_YOUR_CALM)
             return
         for event in events:
-            if type(event) is PingReceived:
-                continue  # h2 answers it
-            if type(event) is PriorityUpdated:
-                continue  # deprecated (RFC 9113, 5.3.2), and hypercorn would keep the streams in it for ever
+            if type(event) in (PingReceived, PriorityUpdated):
+                # h2 answers a ping; priorities are deprecated (RFC 9113, 5.3.2), and hypercorn would keep their streams
+                # for ever
+                continue
             if type(event) is DataReceived:
                 await self._handle_data(event)
             elif type(event) is RequestReceived and not _is_readable(event):

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tollgate.engines.request_head import STATUS_LINES
 
 if TYPE_CHECKING:
-    from tollgate.engines.http1 import Host
+    from tollgate.engines.http1 import Http1
 
 Message = MutableMapping[str, Any]
 
@@ -25,37 +25,17 @@ _COPIED = 8 * 1024
 _BODILESS = (204, 304)
 
 
-class Wire(Protocol):
-    """The interface of the connection for an exchange."""
-
-    done: asyncio.Future[None]
-    """A completed future: what `send` returns if there is nothing to wait for."""
-    room: asyncio.Future[None] | None
-    """Completed when a slow client has read enough; None while writing is not paused."""
-    host: Host
-    """Has the headers of every answer."""
-
-    def write(self, data: bytes) -> None:
-        """Write to the client by the end of this turn of the event loop."""
-
-    def read_on(self) -> None:
-        """Continue reading: the application waits for more of the body."""
-
-    def answered(self, exchange: HttpExchange) -> None:
-        """The answer is complete."""
-
-
 class HttpExchange:
     """The state of one request; `receive` and `send` are ASGI's."""
 
     __slots__ = (
         "_chunked",
+        "_connection",
         "_end_delivered",
         "_left",
         "_on_disconnect",
         "_parts",
         "_waiter",
-        "_wire",
         "complete",
         "continues",
         "dropped",
@@ -69,8 +49,8 @@ class HttpExchange:
         "version",
     )
 
-    def __init__(self, wire: Wire, version: str, head: bool, keep: bool, continues: bool) -> None:
-        self._wire = wire
+    def __init__(self, connection: Http1, version: str, head: bool, keep: bool, continues: bool) -> None:
+        self._connection = connection
         self.version = version
         self.head = head
         """The request is a HEAD: its answer has no body."""
@@ -136,7 +116,7 @@ class HttpExchange:
         """See ASGI."""
         if self.continues and not self.started:
             self.continues = False
-            self._wire.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self._connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         while not (self.gone or self.complete):
             if self._parts or not (self.more or self._end_delivered):
                 parts = self._parts
@@ -145,7 +125,7 @@ class HttpExchange:
                 self.unread = 0
                 self._end_delivered = not self.more
                 return {"type": "http.request", "body": body, "more_body": self.more}
-            self._wire.read_on()
+            self._connection.read_on()
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
@@ -155,27 +135,27 @@ class HttpExchange:
 
     def send(self, message: Message) -> Awaitable[None]:
         """See ASGI. Raises `RuntimeError` for a message out of order, `ValueError` for an invalid head."""
-        if self._wire.room is not None and not self.gone:
+        if self._connection.room is not None and not self.gone:
             return self._send_later(message)
         self._send(message)
-        return self._wire.done
+        return self._connection.done
 
     def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> Awaitable[None]:
         """See `http.Direct`. Raises like `send`."""
-        if self.started or self._wire.room is not None:
+        if self.started or self._connection.room is not None:
             return self._answer_later(status, headers, body)
         if not self.gone:
             self._begin(status, headers)
             self._body(body, last=True)
-        return self._wire.done
+        return self._connection.done
 
     async def _answer_later(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
 
     async def _send_later(self, message: Message) -> None:
-        while self._wire.room is not None and not self.gone:
-            await asyncio.shield(self._wire.room)
+        while self._connection.room is not None and not self.gone:
+            await asyncio.shield(self._connection.room)
         self._send(message)
 
     def _send(self, message: Message) -> None:
@@ -192,7 +172,7 @@ class HttpExchange:
             self._begin(message["status"], message.get("headers", ()))
 
     def _begin(self, status: int, about: Any) -> None:
-        headers = [*self._wire.host.default_headers, *about]
+        headers = [*self._connection.host.default_headers, *about]
         by_name = dict(headers)
         if b"connection" in by_name and b"close" in by_name[b"connection"].lower():
             self.keep = False
@@ -213,7 +193,7 @@ class HttpExchange:
             raise ValueError("a header of the answer contains a line break")
         self.head = self.head or status in _BODILESS
         self.started = True
-        self._wire.write(STATUS_LINES[status] + b"\r\n".join([*lines, b"", b""]))
+        self._connection.write(STATUS_LINES[status] + b"\r\n".join([*lines, b"", b""]))
 
     def _body(self, body: bytes, *, last: bool) -> None:
         if self.head:
@@ -222,13 +202,13 @@ class HttpExchange:
             end = b"\r\n0\r\n\r\n" if last else b"\r\n"
             if not body:
                 if last:
-                    self._wire.write(b"0\r\n\r\n")
+                    self._connection.write(b"0\r\n\r\n")
             elif len(body) < _COPIED:
-                self._wire.write(b"%x\r\n%b%b" % (len(body), body, end))
+                self._connection.write(b"%x\r\n%b%b" % (len(body), body, end))
             else:
-                self._wire.write(b"%x\r\n" % len(body))
-                self._wire.write(body)
-                self._wire.write(end)
+                self._connection.write(b"%x\r\n" % len(body))
+                self._connection.write(body)
+                self._connection.write(end)
         else:
             if self._left is not None:
                 self._left -= len(body)
@@ -238,11 +218,11 @@ class HttpExchange:
                         "than its content-length"
                     )
             if body:
-                self._wire.write(body)
+                self._connection.write(body)
         if last:
             self.complete = True
             self._wake()
-            self._wire.answered(self)
+            self._connection.answered(self)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
