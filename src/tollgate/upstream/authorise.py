@@ -74,7 +74,14 @@ def _sigv4(auth: Authorisation, call: Call) -> Call:
 
 
 def _signed(adds: Adds, call: Call) -> Call:
-    return _added(call, adds(_call_facts(call), int(time.time())))
+    """`call` with the headers and query parameters of its signature. Raises `UpstreamFailed` (alarm `key`) if there are
+    none."""
+    added = adds(_call_facts(call), int(time.time()))
+    headers, query = added.get("headers") or {}, added.get("query") or {}
+    if not headers and not query:
+        raise unusable_credentials("auth.adds has no result: one of its values is absent, or its key is not valid")
+    signed = _headed(call, {name.lower(): value for name, value in headers.items()})
+    return replace(signed, url=with_query(call.url, query))
 
 
 def _call_facts(call: Call) -> dict[str, object]:
@@ -92,16 +99,6 @@ def _call_facts(call: Call) -> dict[str, object]:
         "size": len(call.body),
         "nonce": token_hex(16),
     }
-
-
-def _added(call: Call, added: Mapping[str, Mapping[str, str]]) -> Call:
-    """`call` with the headers and query parameters of its signature. Raises `UpstreamFailed` (alarm `key`) if there are
-    none."""
-    headers, query = added.get("headers") or {}, added.get("query") or {}
-    if not headers and not query:
-        raise unusable_credentials("auth.adds has no result: one of its values is absent, or its key is not valid")
-    signed = _headed(call, {name.lower(): value for name, value in headers.items()}) if headers else call
-    return replace(signed, url=with_query(call.url, query)) if query else signed
 
 
 def _headed(call: Call, added: Mapping[str, str]) -> Call:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from tollgate.config.authorisation import Authorisation
 from tollgate.config.settings import Timeouts
+
+if TYPE_CHECKING:
+    from tollgate.mapping.images.offer import ImageOffer
+    from tollgate.mapping.provider.offer import Offer
 
 
 @dataclass(slots=True, eq=False)
@@ -34,34 +38,15 @@ class Call:
     """Set by the transport once it has a connection and begins to send: from then on the call may cost something."""
 
 
-class CallSettings(Protocol):
-    """The settings of an `Offer` or `ImageOffer` that are copied to a `Call`; see there."""
-
-    @property
-    def timeouts(self) -> Timeouts: ...
-    @property
-    def auth(self) -> Any: ...
-    @property
-    def proxy(self) -> str | None: ...
-    @property
-    def verify(self) -> bool: ...
-    @property
-    def ca_file(self) -> str | None: ...
-
-
 def call_to(
-    offer: CallSettings, method: str, url: str, headers: Mapping[str, str], body: bytes = b"", stream: bool = False
+    offer: Offer | ImageOffer,
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes = b"",
+    stream: bool = False,
 ) -> Call:
     """A call with the settings of `offer`; `stream` is set if an event stream is requested."""
     return Call(
-        method,
-        url,
-        headers,
-        body,
-        offer.timeouts,
-        stream,
-        offer.auth,
-        offer.proxy,
-        offer.verify,
-        offer.ca_file,
+        method, url, headers, body, offer.timeouts, stream, offer.auth, offer.proxy, offer.verify, offer.ca_file
     )

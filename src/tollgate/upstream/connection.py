@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
             self._deliver(answer)
             self.abort()
             if not self._ended:
-                cause = getattr(error, "__context__", None)
+                cause = error.__context__
                 why = f": {cause}" if isinstance(cause, _Malformed) else ""
                 answer.fail(self._lost(answer, f"sent a malformed HTTP answer{why}"))
             return

@@ -125,7 +125,7 @@ async def _dial(origin: Origin, make: Callable[[], Connection], resolver: Resolv
     try:
         if origin.proxy is not None and origin.secure:
             await _tunnel(sock, origin, origin.proxy)
-        context = await tls_context(origin.verify, origin.ca_file) if origin.secure else None
+        context = await asyncio.to_thread(_tls_context, origin.verify, origin.ca_file) if origin.secure else None
     except OSError as error:
         sock.close()
         raise UpstreamUnreachable(f"cannot connect to {origin.label}: {error.strerror or error}") from None
@@ -242,17 +242,13 @@ async def _tunnel(sock: socket.socket, origin: Origin, proxy: Proxy) -> None:
         raise UpstreamUnreachable(f"{name} sent bytes of its own into the tunnel to {origin.label}")
 
 
-async def tls_context(verify: bool, ca_file: str | None) -> ssl.SSLContext:
-    """The TLS context for these settings, cached until `ca_file` changes, because loading the system's certificates
-    takes tens of milliseconds."""
-    return await asyncio.to_thread(_tls_context, verify, ca_file)
-
-
 _Stamp = tuple[int, int, int]
 _contexts: dict[tuple[bool, str | None], tuple[_Stamp | None, ssl.SSLContext]] = {}
 
 
 def _tls_context(verify: bool, ca_file: str | None) -> ssl.SSLContext:
+    """The TLS context for these settings, cached until `ca_file` changes, because loading the system's certificates
+    takes tens of milliseconds: call it in a thread."""
     stamp = _stamp(ca_file)
     kept = _contexts.get((verify, ca_file))
     if kept is not None and kept[0] == stamp:

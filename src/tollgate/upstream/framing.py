@@ -69,9 +69,7 @@ def decoder(
 class NestedFrames:
     """A stream in the frames of another stream, split without regard to its own events."""
 
-    def __init__(
-        self, outer: FrameDecoder, inner: FrameDecoder, piece_of: Callable[[bytes], bytes] | None = None
-    ) -> None:
+    def __init__(self, outer: FrameDecoder, inner: FrameDecoder, piece_of: Callable[[bytes], bytes] | None) -> None:
         self._outer = outer
         self._inner = inner
         self._piece_of = piece_of

@@ -117,15 +117,14 @@ class HttpTransport:
         queue."""
         if self._closed:
             raise UpstreamUnreachable("the upstream client is closed")
-        budgets = call.timeouts
-        at = min(started + budgets.connect, started + budgets.total)
+        connect, total = call.timeouts.connect, call.timeouts.total
         try:
-            async with asyncio.timeout_at(at):
+            async with asyncio.timeout_at(started + min(connect, total)):
                 return await pool.acquire(started, fresh=fresh)
         except TimeoutError:
-            if budgets.total < budgets.connect:
-                raise UpstreamTimeout("total", budgets.total) from None
-            raise UpstreamTimeout("connect", budgets.connect) from None
+            if total < connect:
+                raise UpstreamTimeout("total", total) from None
+            raise UpstreamTimeout("connect", connect) from None
 
     def _route(self, call: Call) -> _Route:
         scheme, host, port, target = split_url(call.url)
@@ -141,11 +140,13 @@ class HttpTransport:
             pool = self._pools[origin] = Pool(make, limit=self._limit, idle_seconds=self._idle_seconds)
         named = authority(scheme, host, port)
         rest = f"{target} HTTP/1.1\r\n"
+        asked = ""
         if proxy is not None and not secure:
+            asked = f"{proxy.host}:{proxy.port}"
             rest = f"http://{named}{rest}"
             if proxy.authorization:
                 rest += f"proxy-authorization: {proxy.authorization}\r\n"
-        route = _Route(pool, rest, named, f"{proxy.host}:{proxy.port}" if proxy is not None and not secure else "")
+        route = _Route(pool, rest, named, asked)
         if len(call.url) <= _LONG:
             if len(self._routes) >= _ROUTES:  # every polled job has its own URL
                 self._routes.clear()

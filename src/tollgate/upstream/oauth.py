@@ -181,7 +181,7 @@ def jwt_grant(auth: Authorisation, call: Call) -> Grant:
     """A token request with the assertion of a service account (RFC 7523), signed with RS256.
 
     The option `credentials` is the account's JSON or the path of its file; `scope` or `audience` is the purpose. Raises
-    `UpstreamFailed` (alarm `key`) if they are unusable_credentials.
+    `UpstreamFailed` (alarm `key`) if they are unusable.
     """
     import jwt  # takes 60 ms, and few providers need it
 
@@ -212,22 +212,15 @@ def client_grant(auth: Authorisation, call: Call) -> Grant:
     accept; or the form or body defined by the provider's file. Raises `UpstreamFailed` (alarm `key`) if an option is
     missing."""
     options, form = auth.options, auth.form
-    missing = [
-        name
-        for name in ("token_url", *(("client_id", "client_secret") if form is None and auth.body is None else ()))
-        if not options.get(name)
-    ]
+    usual = form is None and auth.body is None
+    needed = ("token_url", "client_id", "client_secret") if usual else ("token_url",)
+    missing = [name for name in needed if not options.get(name)]
     if missing:
         raise unusable_credentials(f"oauth_client needs {', '.join(missing)}")
-    if form is not None or auth.body is not None:
-        return Grant(options["token_url"], form or {}, call, auth.headers, auth.body, auth.reads)
-    fixed = {
-        "grant_type": "client_credentials",
-        "client_id": options["client_id"],
-        "client_secret": options["client_secret"],
-    }
-    fixed |= {name: options[name] for name in ("scope", "audience", "resource") if options.get(name)}
-    return Grant(options["token_url"], fixed, call, auth.headers, reads=auth.reads)
+    if usual:
+        sent = ("client_id", "client_secret", "scope", "audience", "resource")
+        form = {"grant_type": "client_credentials"} | {name: options[name] for name in sent if options.get(name)}
+    return Grant(options["token_url"], form or {}, call, auth.headers, auth.body, auth.reads)
 
 
 def _account(options: Mapping[str, str]) -> dict[str, object]:

@@ -80,10 +80,7 @@ def sign(
 
 def _normal(path: str) -> str:
     """The path without dot segments and doubled slashes; a trailing slash is kept."""
-    if not path or path == "/":
-        return "/"
-    normal = normpath(path)
-    normal = "/" + normal.lstrip("/")
+    normal = "/" + normpath(path).lstrip("/")
     return normal + "/" if path.endswith("/") and normal != "/" else normal
 
 
