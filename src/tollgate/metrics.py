@@ -53,44 +53,42 @@ class Metrics:
 
     def render(self, gauges: dict[str, tuple[str, float]] | None = None) -> str:
         """The text exposition format. `gauges` adds current values by name, each with its help text."""
-        running: list[Row] = [("", self.running)]
-        started: list[Row] = [("", f"{self.started:.3f}")]
-        lines = [line for name, about, rows in self._counters() for line in _family(name, "counter", about, rows)]
-        lines += self._latencies()
-        lines += _family("tollgate_requests_running", "gauge", "Requests being answered now.", running)
-        lines += _family("tollgate_start_time_seconds", "gauge", "When the process started, Unix seconds.", started)
-        for name, (about, value) in sorted((gauges or {}).items()):
-            lines += _family(name, "gauge", about, [("", float(value))])
-        return "\n".join(lines) + "\n"
-
-    def _counters(self) -> list[tuple[str, str, list[Row]]]:
-        """Every counter: its name, its help text, and its rows."""
         cost = {provider: format(amount, "f") for provider, amount in self.cost.items()}
-        return [
-            ("tollgate_requests_total", "Replies by endpoint and status.", _rows(self.requests, "endpoint", "status")),
-            (
+        lines = [
+            *_counter(
+                "tollgate_requests_total", "Replies by endpoint and status.", self.requests, "endpoint", "status"
+            ),
+            *_counter(
                 "tollgate_upstream_attempts_total",
                 "Upstream calls by provider and result.",
-                _rows(self.attempts, "provider", "result"),
+                self.attempts,
+                "provider",
+                "result",
             ),
-            (
-                "tollgate_tokens_total",
-                "Billed tokens by provider and bucket.",
-                _rows(self.tokens, "provider", "bucket"),
+            *_counter(
+                "tollgate_tokens_total", "Billed tokens by provider and bucket.", self.tokens, "provider", "bucket"
             ),
-            ("tollgate_cost_usd_total", "Billed cost in USD by provider.", _rows(cost, "provider")),
-            ("tollgate_outcomes_total", "How answers ended.", _rows(self.outcomes, "outcome")),
-            (
+            *_counter("tollgate_cost_usd_total", "Billed cost in USD by provider.", cost, "provider"),
+            *_counter("tollgate_outcomes_total", "How answers ended.", self.outcomes, "outcome"),
+            *_counter(
                 "tollgate_refused_total",
                 "Requests that got an error before an answer began, from the gateway or from a provider, by reason.",
-                _rows(self.refused, "reason"),
+                self.refused,
+                "reason",
             ),
-            (
+            *_counter(
                 "tollgate_unmatched_stream_events_total",
                 "Stream events that no mapping rule reads, by protocol and type.",
-                _rows(self.unmatched_events, "event"),
+                self.unmatched_events,
+                "event",
             ),
+            *self._latencies(),
+            *_gauge("tollgate_requests_running", "Requests being answered now.", self.running),
+            *_gauge("tollgate_start_time_seconds", "When the process started, Unix seconds.", f"{self.started:.3f}"),
         ]
+        for name, (about, value) in sorted((gauges or {}).items()):
+            lines += _gauge(name, about, float(value))
+        return "\n".join(lines) + "\n"
 
     def _latencies(self) -> list[str]:
         """The histogram of request durations, by endpoint."""
@@ -108,20 +106,18 @@ class Metrics:
         return lines
 
 
-Row = tuple[str, object]
-"""One line of a metric: its formatted labels, and its value."""
+def _gauge(name: str, about: str, value: object) -> list[str]:
+    """The lines of one gauge."""
+    return [f"# HELP {name} {about}", f"# TYPE {name} gauge", f"{name} {value}"]
 
 
-def _family(name: str, kind: str, about: str, rows: list[Row]) -> list[str]:
-    """The lines of one metric: help text, type, and rows."""
-    head = [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
-    return head + [f"{name}{labels} {value}" for labels, value in rows]
-
-
-def _rows(counts: Mapping[Any, object], *names: str) -> list[Row]:
-    """One row per key of `counts`. A key is a label value or a tuple of them, for the labels `names`."""
-    keyed = ((key if isinstance(key, tuple) else (key,), value) for key, value in sorted(counts.items()))
-    return [(_labels(**dict(zip(names, map(str, key), strict=True))), value) for key, value in keyed]
+def _counter(name: str, about: str, counts: Mapping[Any, object], *labels: str) -> list[str]:
+    """The lines of one counter. A key of `counts` is a label value or a tuple of them, for the `labels`."""
+    lines = [f"# HELP {name} {about}", f"# TYPE {name} counter"]
+    for key, value in sorted(counts.items()):
+        values = map(str, key if isinstance(key, tuple) else (key,))
+        lines.append(f"{name}{_labels(**dict(zip(labels, values, strict=True)))} {value}")
+    return lines
 
 
 def _labels(**pairs: str) -> str:
