@@ -51,15 +51,7 @@ def stream_error_events(
     """
     message = public_message(error)
     if dialect == "messages":
-        if isinstance(error, UpstreamRejected):
-            kind = messages_error_type(error)
-        elif isinstance(error, UpstreamFailed) and error.overloaded:
-            kind = "overloaded_error"
-        elif isinstance(error, UpstreamTimeout):
-            kind = "timeout_error"
-        else:
-            kind = "api_error"
-        return _event("error", {"type": "error", "error": {"type": kind, "message": message}})
+        return _event("error", {"type": "error", "error": {"type": messages_error_type(error), "message": message}})
     if dialect == "responses":
         code = "rate_limit_exceeded" if isinstance(error, RateLimited) else "server_error"
         if isinstance(error, UpstreamRejected):
@@ -140,9 +132,13 @@ def public_status(dialect: str, error: TollgateError) -> int:
     return error.status
 
 
-def messages_error_type(error: UpstreamRejected) -> str:
-    """The messages error type for a request that a provider rejected. Providers of other formats have one type for all
-    of them, so the type follows from the status."""
+def messages_error_type(error: TollgateError) -> str:
+    """The messages error type for a provider's error. Providers of other formats have one type for all requests that
+    they reject, so the type follows from the status."""
+    if isinstance(error, UpstreamFailed) and error.overloaded:
+        return "overloaded_error"
+    if not isinstance(error, UpstreamRejected):
+        return "timeout_error" if isinstance(error, UpstreamTimeout) else "api_error"
     if error.kind is not None and error.kind in _MESSAGES_TYPES.values() and error.kind != "invalid_request_error":
         return error.kind
     return _MESSAGES_TYPES.get(error.status, "invalid_request_error")

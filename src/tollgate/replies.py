@@ -27,7 +27,6 @@ from tollgate.errors import (
     Unauthorized,
     Unavailable,
     UpstreamError,
-    UpstreamFailed,
     UpstreamRejected,
     UpstreamTimeout,
     UpstreamUnreachable,
@@ -39,6 +38,7 @@ from tollgate.public_errors import (
     messages_error_message,
     messages_error_type,
     public_message,
+    public_status,
     responses_error_type,
 )
 from tollgate.services import Headers, Reply
@@ -146,8 +146,7 @@ def _responses(error: TollgateError) -> StatusAndBody:
     if isinstance(error, (BadRequest, NotFound, MethodNotAllowed)):
         code = error.code if error.code != BadRequest.code else None
         return error.status, _error_object(error.message, "invalid_request_error", code, getattr(error, "param", None))
-    message = _failure_message(error)
-    return (504 if isinstance(error, UpstreamTimeout) else 500), _error_object(message, "server_error", "server_error")
+    return public_status("responses", error), _error_object(_failure_message(error), "server_error", "server_error")
 
 
 _ACTED_ON = frozenset({"thread_not_found", "thread_unsupported_request"})
@@ -184,11 +183,7 @@ def _messages(error: TollgateError) -> StatusAndBody:
         return reply(
             error.status, "not_found_error" if error.status == 404 else "invalid_request_error", error.message, code
         )
-    if isinstance(error, UpstreamTimeout):
-        return reply(504, "timeout_error", public_message(error))
-    if isinstance(error, UpstreamFailed) and error.overloaded:
-        return reply(529, "overloaded_error", public_message(error))
-    return reply(500, "api_error", _failure_message(error))
+    return reply(public_status("messages", error), messages_error_type(error), _failure_message(error))
 
 
 def _envelope(status: int, message: str) -> StatusAndBody:
@@ -231,10 +226,9 @@ def _catalog(error: TollgateError) -> StatusAndBody:
         return 404, _error_object(
             f"The model '{error.model}' does not exist", "invalid_request_error", "model_not_found", "model"
         )
-    kind = "invalid_request_error" if error.status < 500 else "server_error"
-    return error.status, _error_object(
-        error.message if error.status < 500 else InternalError.public_message, kind, error.code
-    )
+    if error.status >= 500:
+        return error.status, _error_object(InternalError.public_message, "server_error", error.code)
+    return error.status, _error_object(error.message, "invalid_request_error", error.code)
 
 
 _BODIES: dict[str, Callable[[TollgateError], StatusAndBody]] = {
