@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tollgate.mapping.provider.offer import Offer
@@ -121,28 +122,23 @@ def plan(
         ]
     if len(found) < 2:
         return Plan([offer for _, offer in found], 1)
-    fitting = [(route, offer) for route, offer in found if fits(offer, needs)]
-    found = fitting or found
+    found = [(route, offer) for route, offer in found if fits(offer, needs)] or found
     now = health.now() if health is not None else 0.0
-    ready, cooling = [], []
+    ranked = []
     for route, offer in found:
         until = health.cooling_until(route.key, route.provider) if health is not None else 0.0
         converted = offer.protocol != client_protocol
         rank = (
+            until if until > now else 0.0,
             route.key != sticky,
             converted and needs.prefer_native,
             route.priority,
             converted,
             _draw(route.weight, rng),
         )
-        if until > now:
-            cooling.append((until, rank, offer))
-        else:
-            ready.append((rank, offer))
-    ready.sort(key=lambda entry: entry[0])
-    cooling.sort(key=lambda entry: entry[:2])
-    offers = [*(offer for _, offer in ready), *(offer for _, _, offer in cooling)]
-    return Plan(offers, attempts if ready else 1)
+        ranked.append((rank, offer))
+    ranked.sort(key=itemgetter(0))
+    return Plan([offer for _, offer in ranked], attempts if ranked[0][0][0] == 0.0 else 1)
 
 
 def _ranked(offers: tuple[Offer, ...], client_protocol: str) -> tuple[Offer, ...]:
