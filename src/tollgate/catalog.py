@@ -275,24 +275,27 @@ def model_entry(model: Model) -> dict[str, Any]:
 def pricing_entry(price: Pricing | None) -> dict[str, Any]:
     """The `pricing` object. A missing flat fee is "0". A missing price that falls back to another one is "", which SPEC
     allows, because "0" would mean that cached or reasoning tokens are free."""
-    written = price.written if price is not None else {}
-    entry: dict[str, Any] = {
-        name: written.get(name, default)
-        for name, default in (
-            ("prompt", "0"),
-            ("completion", "0"),
-            ("input_cache_read", ""),
-            ("input_cache_write", ""),
-            ("request", "0"),
-            ("image", "0"),
-            ("web_search", "0"),
-            ("internal_reasoning", ""),
-        )
+    price = price or Pricing({}, {})
+    return {
+        **_PRICE_DEFAULTS,
+        **{name: text for name, text in price.written.items() if name in _PRICE_DEFAULTS},
+        "unit": price.unit,
+        "currency": price.currency,
+        "volumes": [_volume_entry(row) for row in price.volumes],
     }
-    entry["unit"] = price.unit if price is not None else 1
-    entry["currency"] = price.currency if price is not None else "USD"
-    entry["volumes"] = [_volume_entry(row) for row in price.volumes] if price is not None else []
-    return entry
+
+
+_PRICE_DEFAULTS = {
+    "prompt": "0",
+    "completion": "0",
+    "input_cache_read": "",
+    "input_cache_write": "",
+    "request": "0",
+    "image": "0",
+    "web_search": "0",
+    "internal_reasoning": "",
+}
+"""The `pricing` fields, as they are where the file has no such price."""
 
 
 def _volume_entry(row: Volume) -> dict[str, Any]:

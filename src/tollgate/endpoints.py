@@ -23,7 +23,7 @@ from tollgate.replies import error_reply
 from tollgate.services import Headers, Inbound, Reply, Services
 
 if TYPE_CHECKING:
-    from tollgate.catalog import Listing
+    from tollgate.catalog import Access, Listing
     from tollgate.ledger import KeyRecord
 
 
@@ -58,15 +58,13 @@ class Route:
 
 def failure(dialect: str, error: TollgateError, request_id: str, responder: Responder) -> Reply:
     """The error reply; if a stream has already begun (if only with a keep-alive comment), its error events."""
-    if responder.started:  # with status 200, which cannot be changed any more
-        return Reply(
-            200,
-            [],
-            stream_error_events(dialect, error)
-            if responder.answer_begun
-            else early_error_events(dialect, error, request_id),
-        )
-    return error_reply(dialect, error, request_id)
+    if not responder.started:
+        return error_reply(dialect, error, request_id)
+    if responder.answer_begun:
+        events = stream_error_events(dialect, error)
+    else:
+        events = early_error_events(dialect, error, request_id)
+    return Reply(200, [], events)  # the status was sent and cannot be changed any more
 
 
 async def _inbound(request: Request, dialect: str, limit: int, *, spends: bool = True) -> Inbound:
@@ -136,9 +134,13 @@ def _known_key(request: Request) -> KeyRecord | None:
     return key
 
 
-async def _models(request: Request) -> Reply:
+def _access(request: Request) -> Access:
     key = _known_key(request)
-    catalog, access = request.services.runtime.current.catalog, access_of(key) if key else ANONYMOUS
+    return access_of(key) if key else ANONYMOUS
+
+
+async def _models(request: Request) -> Reply:
+    catalog, access = request.services.runtime.current.catalog, _access(request)
     listing = catalog.listed(access)
     if listing is None:
         listing = await asyncio.to_thread(catalog.listing, access)
@@ -173,8 +175,7 @@ def _takes_gzip(accepted: str) -> bool:
 
 
 async def _model(request: Request) -> Reply:
-    key = _known_key(request)
-    entry = request.services.runtime.current.catalog.model(request.argument, access_of(key) if key else ANONYMOUS)
+    entry = request.services.runtime.current.catalog.model(request.argument, _access(request))
     if entry is None:
         raise ModelNotFound(request.argument[:200])
     return Reply(200, [], orjson.dumps(entry))
@@ -187,8 +188,8 @@ async def _image_models(request: Request) -> Reply:
 async def _images(request: Request) -> Reply:
     services = request.services
     if request.scope["method"] == "POST":
-        inbound = await _inbound(request, "images", services.runtime.current.gateway.server.max_small_body_bytes)
-        return await create_generation(services, inbound)
+        limit = services.runtime.current.gateway.server.max_small_body_bytes
+        return await create_generation(services, await _inbound(request, "images", limit))
     return _not_cached(await list_generations(services, _image_reader(request)))
 
 

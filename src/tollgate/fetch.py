@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import unquote_to_bytes, urljoin
 
 from tollgate.config.settings import Fetch, Timeouts
-from tollgate.errors import AnswerLost, BadRequest, UpstreamError, UpstreamFailed, UpstreamTimeout
+from tollgate.errors import AnswerLost, BadRequest, UpstreamError, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
 from tollgate.media_types import type_by_bytes
 from tollgate.upstream.answer import Answer
 from tollgate.upstream.call import Call
@@ -69,9 +69,7 @@ async def fetch_inline(url: str, settings: Fetch, *, resolver: Resolve = _resolv
         async with asyncio.timeout(settings.seconds):
             return await _follow(transport, url, settings)
     except (TimeoutError, UpstreamTimeout):
-        raise BadRequest(
-            f"{_shown(url)} cannot be fetched: it takes longer than {settings.seconds:g} s", code="url_not_fetched"
-        ) from None
+        raise _refused(url, f"it takes longer than {settings.seconds:g} s") from None
     finally:
         await transport.close()
 
@@ -90,14 +88,12 @@ async def _follow(transport: HttpTransport, url: str, settings: Fetch) -> tuple[
                 raise _refused(first, f"it answered {answer.status}")
             try:
                 data = await answer.read(settings.max_bytes)
-            except AnswerLost:
+            except UpstreamTimeout:
+                raise
+            except (AnswerLost, UpstreamUnreachable):
                 raise _refused(first, "the connection broke") from None
             except UpstreamFailed:
                 raise _refused(first, f"it is larger than {settings.max_bytes} bytes, or not readable") from None
-            except UpstreamTimeout:
-                raise
-            except UpstreamError:
-                raise _refused(first, "the connection broke") from None
             return media_type(answer.headers.get("content-type", ""), data), data
     raise _refused(first, f"it redirects more than {MAX_REDIRECTS} times")
 
@@ -138,17 +134,9 @@ def _guarded(resolver: Resolve, settings: Fetch) -> Resolve:
 def is_public(address: str) -> bool:
     """Whether an address is on the public internet and does not embed another address."""
     ip = ipaddress.ip_address(address.partition("%")[0])
-    if (
-        not ip.is_global
-        or ip.is_multicast
-        or ip.is_reserved
-        or ip.is_unspecified
-        or ip.is_loopback
-        or ip.is_link_local
-        or ip.is_private
-    ):
+    if not ip.is_global or ip.is_multicast or ip.is_reserved:  # loopback, link-local and private ones are not global
         return False
-    return not any(ip in network for network in _REFUSED if network.version == ip.version)
+    return not any(ip in network for network in _REFUSED)
 
 
 def media_type(header: str, data: bytes) -> str:

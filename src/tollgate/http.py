@@ -296,7 +296,7 @@ class Responder:
             self._direct.on_disconnect(None)
         if self._watch is not None:
             self._watch.cancel()
-        if self._watcher is not None and not self._watcher.done():
+        if self._watcher is not None:
             self._watcher.cancel()
         if self._timer is not None:
             self._end_comments(self._timer)
@@ -323,10 +323,8 @@ class Responder:
         self._watcher = self._loop.create_task(self._watch_for_leaving())
 
     async def _watch_for_leaving(self) -> None:
-        while True:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                break
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
         self._left()
 
     def _left(self) -> None:
@@ -336,7 +334,7 @@ class Responder:
 
     def _end_comments(self, timer: asyncio.TimerHandle) -> None:
         timer.cancel()
-        if self._keepalive is not None and not self._keepalive.done():
+        if self._keepalive is not None:
             self._keepalive.cancel()
 
     def _silent(self) -> None:
