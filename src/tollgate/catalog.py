@@ -15,15 +15,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from threading import Lock
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from tollgate.config.model import Model, Rank, names_match, rank_of
+from tollgate.config.model import Model, names_match, rank_of
 from tollgate.config.pricing import VOLUME_CONDITIONS, Pricing, Volume
 from tollgate.money import decimal_text
 from tollgate.routing import Route
 from tollgate.tariff import Tariff
+
+if TYPE_CHECKING:
+    from tollgate.ledger import KeyRecord
 
 _MAX_CACHED = 256
 """Most cached listings: one per set of visible models, not per key."""
@@ -31,11 +34,6 @@ _MOST_BYTES = 16 * 1024 * 1024
 """Total size limit of the cached listings. A thousand models take one megabyte, and each key may see different ones."""
 _SNAPSHOT = re.compile(r"[-@]20\d{6}(?:-v\d+(?::\d+)?)?$")
 """The date suffix of a provider's model name, which identifies a snapshot: -20261101."""
-
-
-class _Key(Protocol):
-    @property
-    def allowed_models(self) -> tuple[str, ...] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ EVERYTHING = Access()
 ANONYMOUS = Access(public_only=True)
 
 
-def access_of(key: _Key) -> Access:
+def access_of(key: KeyRecord) -> Access:
     """The access of a key."""
     return EVERYTHING if key.allowed_models is None else Access(tuple(sorted(key.allowed_models)))
 
@@ -132,11 +130,9 @@ class Catalog:
 
     def example(self) -> str:
         """A chat model for examples: the sandbox's, else the first one, else MODEL."""
-        return (
-            "sandbox/echo"
-            if "sandbox/echo" in self.models
-            else next((model.id for model in self.models.values() if model.type == "chat"), "MODEL")
-        )
+        if "sandbox/echo" in self.models:
+            return "sandbox/echo"
+        return next((model.id for model in self.models.values() if model.type == "chat"), "MODEL")
 
     def find(self, name: str, access: Access) -> CatalogModel | None:
         """As `resolve`, but None for a model that this caller may not use, so that it looks unknown."""
@@ -160,16 +156,14 @@ class Catalog:
         """The body of `GET /v1/models`, rendered once per set of visible models. Thread-safe; rendering a thousand
         models takes 10 ms."""
         with self._rendering:
-            names = self._visible(access)
+            visible = (model for model in self.models.values() if model.type != "image" and may_use(access, model))
+            names = tuple(model.id for model in visible)
             found = self._by_names.get(names)
             if found is None:
                 found = listing_of({"object": "list", "data": [self.models[name].entry for name in names]})
                 _remember(self._by_names, names, found)
             _remember(self._listings, access, found)
         return found
-
-    def _visible(self, access: Access) -> tuple[str, ...]:
-        return tuple(model.id for model in self.models.values() if model.type != "image" and may_use(access, model))
 
 
 def listing_of(document: Any) -> Listing:
@@ -190,7 +184,9 @@ def grouped(routes: Iterable[Route]) -> dict[str, tuple[Route, ...]]:
     by_id: dict[str, list[Route]] = {}
     for route in routes:
         by_id.setdefault(route.model.id, []).append(route)
-    return {name: tuple(sorted(found, key=_first)) if len(found) > 1 else (found[0],) for name, found in by_id.items()}
+    for found in by_id.values():
+        found.sort(key=lambda route: rank_of(route.priority, route.weight, route.provider))
+    return {name: tuple(found) for name, found in by_id.items()}
 
 
 def make_model(name: str, routes: tuple[Route, ...]) -> CatalogModel:
@@ -222,10 +218,6 @@ def catalog_of(models: Iterable[CatalogModel], own: Mapping[str, str]) -> Catalo
             target = own[target]
         names[alias] = target if target in by_id else names.get(target, target)
     return Catalog(by_id.values(), names)
-
-
-def _first(route: Route) -> Rank:
-    return rank_of(route.priority, route.weight, route.provider)
 
 
 _LAST_SECOND = 253402300799

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tollgate.content_encoding import MAX_RATIO, CorruptBody, UnknownCoding, Unpacker
 from tollgate.errors import BadRequest, BodyTooLarge
@@ -17,6 +17,7 @@ from tollgate.room import SMALL, Place
 from tollgate.services import CLIENT_LEFT, LastBlock, Reply
 
 if TYPE_CHECKING:
+    from tollgate.engines.http_exchange import HttpExchange
     from tollgate.ledger import Slot
 
 Scope = MutableMapping[str, Any]
@@ -27,7 +28,7 @@ _WATCH_AFTER = 0.05
 """Seconds after which a running request starts to watch for its client leaving. Watching takes a task, and most answers
 of a fast upstream are done by then."""
 DIRECT = "tollgate.direct"
-"""The ASGI extension of servers that offer `Direct`."""
+"""The ASGI extension of our engines: a request's `HttpExchange`, which offers more than ASGI's messages."""
 
 _SMALL_PACKED = 1024
 """A compressed body up to this size is decompressed on the event loop: it becomes a megabyte at most, which takes a
@@ -40,20 +41,6 @@ SSE_HEADERS = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
-
-
-class Direct(Protocol):
-    """What a server may offer for a request in addition to ASGI's messages."""
-
-    def on_disconnect(self, callback: Callable[[], None] | None) -> None:
-        """Call `callback` when the client leaves; None undoes this. Without it, a task must wait for ASGI's message."""
-
-    def send(self, message: MutableMapping[str, Any]) -> Awaitable[None]:
-        """The `send` that the server gave this request. If the application got another one, a middleware wraps it and
-        must see the messages, so `answer` may not be used."""
-
-    def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> Awaitable[None]:
-        """A whole answer in one call instead of two messages."""
 
 
 class ClientGone(Exception):
@@ -192,7 +179,7 @@ class Responder:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task(self._loop)
         self._gone = False
-        self._direct: Direct | None = None
+        self._direct: HttpExchange | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None

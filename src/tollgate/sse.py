@@ -88,13 +88,11 @@ class Decoder:
         held += data
         cut = held.rfind(b"\n\n", self._scanned)
         if cut < 0:
-            self._scanned = max(0, len(held) - 1)
-            self._check()
+            self._hold(1)
             return []
         whole = bytes(held[: cut + 2])
         del held[: cut + 2]
-        self._scanned = max(0, len(held) - 1)
-        self._check()
+        self._hold(1)
         return self._split(whole)
 
     def feed_pairs(self, data: bytes) -> list[tuple[str | None, bytes]]:
@@ -181,14 +179,11 @@ class Decoder:
     def _feed_any_break(self) -> list[Event]:
         held = self._held
         if _END.search(held, self._scanned) is None and not held.startswith((b"\r", b"\n")):
-            # Three bytes back, where a blank line may begin that is not complete yet.
-            self._scanned = max(0, len(held) - 3)
-            self._check()
+            self._hold(3)
             return []
         events, used = self._walk(bytes(held), final=False)
         del held[:used]
-        self._scanned = max(0, len(held) - 3)
-        self._check()
+        self._hold(3)
         return events
 
     def _walk(self, data: bytes, *, final: bool) -> tuple[list[Event], int]:
@@ -233,7 +228,10 @@ class Decoder:
                 self._names[value] = known
         return known or None
 
-    def _check(self) -> None:
+    def _hold(self, back: int) -> None:
+        """The buffered bytes are an incomplete event. The next search begins `back` bytes before their end, where a
+        blank line may have begun."""
+        self._scanned = max(0, len(self._held) - back)
         if len(self._held) > self._limit:
             raise UpstreamFailed(f"a stream event exceeds {self._limit} bytes")
 

@@ -53,7 +53,7 @@ class HttpExchange:
         self._connection = connection
         self.version = version
         self.head = head
-        """The request is a HEAD: its answer has no body."""
+        """The answer has no body: the request is a HEAD, or the answer's status has none."""
         self.keep = keep
         """The connection is kept open after the answer."""
         self.continues = continues
@@ -109,7 +109,7 @@ class HttpExchange:
     # The application's side.
 
     def on_disconnect(self, callback: Callable[[], None] | None) -> None:
-        """See `http.Direct`."""
+        """Call `callback` when the client leaves; None undoes this. Without it, a task must wait for ASGI's message."""
         self._on_disconnect = callback
 
     async def receive(self) -> Message:
@@ -141,7 +141,8 @@ class HttpExchange:
         return self._connection.done
 
     def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> Awaitable[None]:
-        """See `http.Direct`. Raises like `send`."""
+        """Send a whole answer in one call instead of two messages. Raises like `send`. May not be used if a middleware
+        wraps `send`, because it must see the messages."""
         if self.started or self._connection.room is not None:
             return self._answer_later(status, headers, body)
         if not self.gone:

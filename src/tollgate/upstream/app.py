@@ -24,7 +24,7 @@ class AppTransport:
 
     def __init__(self) -> None:
         self._apps: dict[str, App] = {}
-        self._runs: set[_Run] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def register(self, name: str, app: App) -> None:
         """Serve `app://name/...` by `app`, which replaces an earlier one of the same name."""
@@ -39,10 +39,10 @@ class AppTransport:
         loop = asyncio.get_running_loop()
         run = _Run()
         answer = Answer(run, call, loop, loop.time())
-        self._runs.add(run)
         call.sent = True
         run.task = loop.create_task(run.pump(app, call, slash + path or "/", answer))
-        run.task.add_done_callback(lambda _: self._runs.discard(run))
+        self._tasks.add(run.task)
+        run.task.add_done_callback(self._tasks.discard)
         try:
             await answer.headed()
         except BaseException:
@@ -52,11 +52,10 @@ class AppTransport:
 
     async def close(self) -> None:
         """See `Transport.close`."""
-        tasks = [run.task for run in self._runs if run.task is not None]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
 
 class _Run:

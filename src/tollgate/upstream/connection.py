@@ -166,13 +166,12 @@ class Connection(asyncio.Protocol):
         if not self._ended:
             answer.arrived()
             return
-        self._answer = None
         self.served += 1
         if self._keep and not self._sending:
+            self._answer = None
             self.pool.release(self)
-        elif self.transport is not None:
-            self.transport.abort()
-        self._make_room()
+        else:
+            self.abort()
 
     def eof_received(self) -> None:
         # the upstream has closed while we write: the rest would not be read
