@@ -14,6 +14,7 @@ import pytest
 from conformance.upstreams import ASKS, PATHS, provider
 from support.inprocess import inprocess, replying, write_config
 from support.running import gateway
+from support.waiting import SECONDS
 from tollgate.errors import BodyMemoryFull
 from tollgate.room import SMALL, Room
 
@@ -99,7 +100,7 @@ async def test_a_partly_admitted_body_is_admitted_once_alone():
     first.narrow(400_000)
     assert not waiting.done()
     first.leave()
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, SECONDS)
     assert room.held == second.bytes == 2_000_000
 
 
@@ -327,7 +328,7 @@ async def test_a_disconnected_request_returns_its_room_after_its_usage_is_counte
         await running
         assert app.services.room.held == len(sent), "its tokens are still being counted"
         counting.set()
-        await app.services.settlements.drain(5)
+        await app.services.settlements.drain(SECONDS)
         await asyncio.sleep(0)
         assert app.services.room.held == 0
 

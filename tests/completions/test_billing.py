@@ -15,6 +15,7 @@ import pytest
 from support.inprocess import SSE, inprocess, replying
 from support.stores import available_to
 from support.usage_files import rows_by_id
+from support.waiting import SECONDS
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 MESSAGE = {
@@ -88,7 +89,7 @@ def blocks(tier: str | None) -> list[bytes]:
 async def spent(here: Any, body: dict[str, Any], path: str = "/v1/chat/completions") -> tuple[Any, Decimal]:
     before = here.balance()
     reply = await here.post(path, body)
-    await here.services.settlements.drain(5)
+    await here.services.settlements.drain(SECONDS)
     return reply, before - here.balance()
 
 

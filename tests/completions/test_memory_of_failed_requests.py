@@ -14,6 +14,7 @@ import pytest
 
 from conformance.upstreams import ASKS, PATHS, provider
 from support.inprocess import inprocess, replying
+from support.waiting import SECONDS
 from tollgate.completions.exchange import Exchange
 
 CHUNK = b'data: {"id": "1", "choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": null}]}\n\n'
@@ -48,7 +49,7 @@ async def send_requests(here, dialect: str, models: list[str], count: int = 3) -
             for _ in range(count):
                 body = {**ASKS[dialect], "model": model} | ({"stream": True} if stream else {})
                 await here.post(PATHS[dialect], body)
-    await here.services.settlements.drain(5)
+    await here.services.settlements.drain(SECONDS)
 
 
 async def settled(kind: type = Exchange, most: int = 0) -> int:

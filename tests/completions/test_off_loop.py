@@ -16,6 +16,7 @@ from completions.test_pipeline import GOOD, SECRET, provider
 from support.inprocess import Leaving, inprocess, replying
 from support.stores import available_to
 from support.usage_files import rows
+from support.waiting import SECONDS
 from tollgate.completions.off_loop import is_long
 
 TURNS = 40_000
@@ -133,7 +134,7 @@ async def test_a_client_that_leaves_during_the_conversion_pays_nothing(tmp_path,
     ) as here:
         client = Leaving({**LONG, "messages": LONG["messages"][: TURNS // 4]}, here.key, seconds=0)
         client.scope["path"] = "/v1/messages"
-        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 20)
+        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), SECONDS)
         (row,) = await rows(here, tmp_path)
         assert (row["outcome"], row["status"], row["cost"], row["input_tokens"], row["estimated"]) == (
             "client_gone",

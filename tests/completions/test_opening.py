@@ -12,6 +12,7 @@ import pytest
 from conformance.upstreams import ASKS, CELLS, IDS, PATHS, error_events, events, provider, whole
 from support.inprocess import SSE, inprocess, replying
 from support.usage_files import rows
+from support.waiting import SECONDS
 from tollgate.completions import complete
 from tollgate.services import Inbound
 
@@ -177,10 +178,10 @@ async def test_the_first_text_is_sent_as_soon_as_it_arrives(tmp_path, client, up
     async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", upstream)}, apps={"acme": app}) as here:
         body = json.dumps({**ASKS[client], "stream": True}).encode()
         key = here.services.ledger.find_key(here.key)
-        reply = await asyncio.wait_for(complete(here.services, Inbound(client, key, body, {}, "req_1")), 5)
+        reply = await asyncio.wait_for(complete(here.services, Inbound(client, key, body, {}, "req_1")), SECONDS)
         text = b""
         while b"hello" not in text:
-            text += await asyncio.wait_for(anext(reply.stream), 5)
+            text += await asyncio.wait_for(anext(reply.stream), SECONDS)
         assert not goes_on.is_set()
         goes_on.set()
         async for block in reply.stream:

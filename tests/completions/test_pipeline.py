@@ -9,6 +9,7 @@ import pytest
 from support.inprocess import SSE, Leaving, inprocess, replying
 from support.stores import available_to
 from support.usage_files import rows
+from support.waiting import SECONDS
 from tollgate.errors import Unavailable
 
 ANSWER = {
@@ -427,8 +428,8 @@ async def test_the_shortest_retry_after_of_the_failed_routes_is_returned(tmp_pat
 @pytest.mark.parametrize(
     ("text", "stream", "leave"),
     [
-        ("[[delay=30s]] x", False, {"seconds": 0.1}),
-        ("[[delay=30s]] x", True, {"seconds": 0.1}),
+        ("[[delay=600s]] x", False, {"seconds": 0.1}),
+        ("[[delay=600s]] x", True, {"seconds": 0.1}),
         ("[[pace=50ms]] a b c d e f g h", True, {"blocks": 3}),
     ],
     ids=["waiting for a whole answer", "waiting for the first byte", "during the stream"],
@@ -440,7 +441,7 @@ async def test_a_client_that_leaves_cancels_the_upstream_and_writes_a_row(tmp_pa
             here.key,
             **leave,
         )
-        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 5)
+        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), SECONDS)
         (row,) = await rows(here, tmp_path)
         assert (row["outcome"], row["status"]) == ("client_gone", 499)
         assert 'tollgate_requests_total{endpoint="chat",status="499"} 1' in (await here.get("/metrics")).text
@@ -457,7 +458,7 @@ async def test_a_client_that_leaves_while_a_failure_is_read_cancels_the_upstream
         async def blocks():
             try:
                 yield b'{"error": '
-                await asyncio.sleep(30)
+                await asyncio.sleep(600)
             finally:
                 ended.set()
 
@@ -465,8 +466,8 @@ async def test_a_client_that_leaves_while_a_failure_is_read_cancels_the_upstream
 
     async with inprocess(tmp_path, providers={"first": provider("first")}, apps={"first": app}, environ=SECRET) as here:
         client = Leaving({**ASK, "stream": True}, here.key, seconds=0.1)
-        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 5)
-        await asyncio.wait_for(ended.wait(), 1)
+        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), SECONDS)
+        await asyncio.wait_for(ended.wait(), SECONDS)
         assert [row["outcome"] for row in await rows(here, tmp_path)] == ["client_gone"]
 
 
@@ -474,7 +475,7 @@ async def test_a_client_that_leaves_while_a_failure_is_read_cancels_the_upstream
     ("counting", "text", "stream", "leave"),
     [
         ("native_chat.NativeChat.estimate", "[[pace=50ms]] a b c d e f g h", True, {"blocks": 3}),
-        ("retry.estimate_usage", "[[delay=30s]] x", False, {"seconds": 0.1}),
+        ("retry.estimate_usage", "[[delay=600s]] x", False, {"seconds": 0.1}),
     ],
     ids=["during the stream", "waiting for a whole answer"],
 )
@@ -491,7 +492,7 @@ async def test_the_hold_of_a_client_that_leaves_is_released_even_if_the_estimate
             here.key,
             **leave,
         )
-        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 5)
+        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), SECONDS)
         (row,) = await rows(here, tmp_path)
         assert (row["outcome"], row["cost"]) == ("error", 0)
         assert await available_to(here.services.ledger, "default") == here.balance() and not here.services.live
@@ -505,12 +506,12 @@ async def test_a_row_that_cannot_be_written_after_its_client_left_is_logged(tmp_
 
         here.services.ledger.record = refuse
         client = Leaving(
-            {"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[delay=30s]] x"}]},
+            {"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[delay=600s]] x"}]},
             here.key,
             seconds=0.06,
         )
-        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 5)
-        await here.services.settlements.drain(5)
+        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), SECONDS)
+        await here.services.settlements.drain(SECONDS)
     (line,) = [record.getMessage() for record in caplog.records if "disk full" in record.getMessage()]
     assert line.startswith("the row of request req_") and line.endswith("is not durable: disk full")
 

@@ -11,6 +11,7 @@ from completions.test_invented_upstreams import ASK, MAPPING, events_of, text_of
 from providers.shipped import offers
 from support.inprocess import inprocess, write_config
 from support.usage_files import rows
+from support.waiting import SECONDS
 from tollgate.config.build import load_gateway
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.provider import run_provider_examples
@@ -215,7 +216,7 @@ async def test_a_job_that_takes_too_long_times_out_and_is_cancelled(tmp_path):
         tmp_path, providers={"acme": provider(CANCEL, "timeouts: {total: 0.2}\n")}, apps={"acme": jobs}
     ) as here:
         reply = await here.post("/v1/responses", {"model": "acme/one", "input": "hello"})
-        await here.services.settlements.drain(5)
+        await here.services.settlements.drain(SECONDS)
         assert reply.status_code == 504 and here.balance() == 100
         assert (await rows(here, tmp_path))[0]["outcome"] == "timeout"
     assert jobs.requests.count("DELETE /jobs/j%2F1") == 1 and jobs.requests[-1].startswith("DELETE")
@@ -231,7 +232,7 @@ async def test_the_job_of_a_client_that_leaves_is_cancelled_and_its_prompt_is_bi
         request.cancel()
         with pytest.raises(asyncio.CancelledError):
             await request
-        await here.services.settlements.drain(5)
+        await here.services.settlements.drain(SECONDS)
         row = (await rows(here, tmp_path))[0]
     assert jobs.requests[-1] == "DELETE /jobs/j%2F1"
     assert (row["outcome"], row["estimated"], row["output_tokens"]) == ("client_gone", True, 0) and row["cost"] > 0

@@ -10,6 +10,7 @@ import pytest
 from conformance.upstreams import ASKS, PATHS, events, provider, whole
 from support.inprocess import SSE, Leaving, inprocess, replying
 from support.usage_files import rows
+from support.waiting import SECONDS
 
 WORDS = [f" word{place}" for place in range(40)]
 
@@ -94,7 +95,7 @@ async def test_a_client_that_leaves_a_messages_stream_pays_for_what_it_received(
         }
         client = Leaving(body, here.key, blocks=14)
         client.scope["path"] = "/v1/messages"
-        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 5)
+        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), SECONDS)
         (row,) = await rows(here, tmp_path)
     received = b"".join(message.get("body", b"") for message in client.sent).split(b"data: ")[1:]
     deltas = [
@@ -133,7 +134,7 @@ async def test_a_client_that_leaves_pays_for_its_text_if_chunks_only_report_the_
     async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": app}) as here:
         leaving = Leaving({**ASKS[client], "stream": True}, here.key, blocks=14)
         leaving.scope["path"] = PATHS[client]
-        await asyncio.wait_for(here.opened.app(leaving.scope, leaving.receive, leaving.send), 5)
+        await asyncio.wait_for(here.opened.app(leaving.scope, leaving.receive, leaving.send), SECONDS)
         (row,) = await rows(here, tmp_path)
     assert (row["outcome"], row["estimated"], row["input_tokens"]) == ("client_gone", True, 10)
     assert row["output_tokens"] >= 5
@@ -149,11 +150,11 @@ async def test_a_client_that_leaves_after_the_whole_answer_arrived_pays_the_repo
 
         async def slow(*_: object) -> None:
             client.gone.set()
-            await asyncio.sleep(30)
+            await asyncio.sleep(600)
 
         monkeypatch.setattr(here.services.minted, "remember", slow)
         client.scope["path"] = PATHS["responses"]
-        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 5)
+        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), SECONDS)
         (row,) = await rows(here, tmp_path)
     assert (row["outcome"], row["estimated"], row["input_tokens"], row["output_tokens"]) == (
         "client_gone",
@@ -172,7 +173,7 @@ async def test_a_client_that_leaves_a_gathered_stream_pays_for_what_had_arrived(
             for event in events("messages", *WORDS)[:-2]:
                 yield event
             gone.set()
-            await asyncio.sleep(30)
+            await asyncio.sleep(600)
 
         return 200, SSE, answering()
 
@@ -181,7 +182,7 @@ async def test_a_client_that_leaves_a_gathered_stream_pays_for_what_had_arrived(
         leaving = Leaving(ASKS[client], here.key)
         leaving.gone = gone
         leaving.scope["path"] = PATHS[client]
-        await asyncio.wait_for(here.opened.app(leaving.scope, leaving.receive, leaving.send), 5)
+        await asyncio.wait_for(here.opened.app(leaving.scope, leaving.receive, leaving.send), SECONDS)
         (row,) = await rows(here, tmp_path)
     assert (row["outcome"], row["estimated"], row["input_tokens"], row["output_tokens"]) == (
         "client_gone",

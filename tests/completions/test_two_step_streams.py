@@ -8,6 +8,7 @@ import pytest
 from completions.test_invented_upstreams import ASK, MAPPING, STREAM, events_of, text_of, write_mapping
 from support.inprocess import inprocess, write_config
 from support.usage_files import rows
+from support.waiting import SECONDS
 from tollgate.config.build import load_gateway
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.provider import run_provider_examples
@@ -150,11 +151,11 @@ async def test_the_job_of_a_client_that_leaves_is_cancelled(tmp_path, when, stre
     jobs = StreamingJobs(**HANGING[when])
     async with inprocess(tmp_path, providers={"acme": provider(CANCELLED)}, apps={"acme": jobs}) as here:
         request = asyncio.ensure_future(here.post("/v1/chat/completions", {**ASK, "stream": stream}))
-        await asyncio.wait_for(jobs.hanging.wait(), 5)
+        await asyncio.wait_for(jobs.hanging.wait(), SECONDS)
         request.cancel()
         with pytest.raises(asyncio.CancelledError):
             await request
-        await here.services.settlements.drain(5)
+        await here.services.settlements.drain(SECONDS)
         (row,) = await rows(here, tmp_path)
     assert jobs.requests == ["POST /jobs", "GET /streams/j%2F1", "DELETE /jobs/j%2F1"]
     assert row["outcome"] == "client_gone" and row["cost"] > 0
@@ -166,7 +167,7 @@ async def test_a_job_with_a_stalled_stream_is_cancelled(tmp_path):
     impatient = provider(CANCELLED, more="timeouts: {idle: 0.1}")
     async with inprocess(tmp_path, providers={"acme": impatient}, apps={"acme": jobs}) as here:
         await here.post("/v1/chat/completions", {**ASK, "stream": True})
-        await here.services.settlements.drain(5)
+        await here.services.settlements.drain(SECONDS)
         (row,) = await rows(here, tmp_path)
     assert jobs.requests[2:] == ["DELETE /jobs/j%2F1"] and row["outcome"] == "timeout"
 
@@ -180,7 +181,7 @@ async def test_a_job_without_a_stream_is_cancelled_before_the_next_route_answers
     }
     async with inprocess(tmp_path, providers=providers, apps={"acme": first, "bemo": second}) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
-        await here.services.settlements.drain(5)
+        await here.services.settlements.drain(SECONDS)
     assert text_of(reply) == "hi there"
     assert first.requests[2:] == ["DELETE /jobs/j%2F1"] and second.requests == ["POST /jobs", "GET /streams/j%2F1"]
 

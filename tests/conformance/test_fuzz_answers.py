@@ -19,6 +19,7 @@ from support.inprocess import inprocess
 from support.mutate import mutated
 from support.stores import available_to
 from support.usage_files import rows_by_id
+from support.waiting import SECONDS
 
 FORMATS = ("chat", "responses", "messages")
 
@@ -162,7 +163,7 @@ async def test_a_damaged_answer_is_a_provider_failure_or_a_valid_answer(tmp_path
                     f"{problem} {[record.exc_text or record.exc_info for record in broken]} "
                     f"{b''.join(blocks)[:1500]!r} -> {reply.status_code} {reply.text[-500:]}"
                 )
-        await here.services.settlements.drain(5)
+        await here.services.settlements.drain(SECONDS)
         assert not problems, f"{len(problems)} problems\n" + "\n\n".join(problems[:6])
         assert await available_to(here.services.ledger, "default") == here.balance()
         rows = list((await rows_by_id(here, tmp_path)).values())

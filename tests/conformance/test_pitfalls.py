@@ -26,6 +26,7 @@ from support import sdks
 from support.inprocess import SSE, inprocess, replying
 from support.stores import available_to
 from support.usage_files import rows_by_id
+from support.waiting import SECONDS, until
 from tollgate.sandbox import Sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -845,21 +846,17 @@ async def test_26_invalid_keys_fill_no_table(tmp_path):
 async def test_27_nothing_stays_held_after_requests_were_cancelled(tmp_path):
     async with inprocess(tmp_path) as here:
         _, key = await here.services.ledger.create_key("default", rpm=1000, spend_cap=Decimal(1))
-        body = {"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[delay=5s]] x"}]}
+        body = {"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[delay=60s]] x"}]}
         tasks = [
             asyncio.create_task(here.post(PATHS["chat"], {**body, "stream": bool(n % 2)}, key=key)) for n in range(30)
         ]
-        async with asyncio.timeout(10):
-            while len(here.services.live) < len(tasks):
-                await asyncio.sleep(0.01)
+        await until(lambda: len(here.services.live) == len(tasks))
         assert await available_to(here.services.ledger, "default") < here.balance()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        async with asyncio.timeout(10):
-            while here.services.live:
-                await asyncio.sleep(0.01)
-        await here.services.settlements.drain(5)
+        await until(lambda: not here.services.live)
+        await here.services.settlements.drain(SECONDS)
         assert await available_to(here.services.ledger, "default") == here.balance()
         assert (
             await here.post(PATHS["chat"], {**body, "messages": [{"role": "user", "content": "x"}]}, key=key)
@@ -876,12 +873,13 @@ async def test_28_an_image_job_is_charged_once_however_often_it_is_polled(tmp_pa
                 "/v1/images/generations", {"model": "sandbox/draw", "input": {"prompt": "[[duration=300ms]] a cat"}}
             )
         ).json()["data"]["id"]
-        ends = time.monotonic() + 10
-        while time.monotonic() < ends:
-            polls = await asyncio.gather(*(here.get(f"/v1/images/generations/{job}") for _ in range(10)))
-            if all(poll.json()["data"]["status"] == "succeeded" for poll in polls):
-                break
-            await asyncio.sleep(0.05)
+        polls = []
+
+        async def succeeded() -> bool:
+            polls[:] = await asyncio.gather(*(here.get(f"/v1/images/generations/{job}") for _ in range(10)))
+            return all(poll.json()["data"]["status"] == "succeeded" for poll in polls)
+
+        await until(succeeded)
         assert {poll.json()["data"]["cost"] for poll in polls} == {0.01}
         rows = await rows_by_id(here, tmp_path)
         assert [row["cost"] for row in rows.values()] == [Decimal("0.01")] and here.balance() == Decimal("99.99")

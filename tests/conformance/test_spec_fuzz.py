@@ -22,6 +22,7 @@ from support.inprocess import inprocess, replying
 from support.mutate import mutated
 from support.stores import available_to
 from support.usage_files import rows_by_id
+from support.waiting import SECONDS
 
 ROUNDS = int(os.environ.get("TOLLGATE_FUZZ", "90"))
 SEED = os.environ.get("TOLLGATE_FUZZ_SEED", "1")
@@ -128,7 +129,7 @@ async def _fuzz(here: Any, caplog: Any, dialect: str, model: str) -> set[str]:
         if reply.status_code == 200 and dialect != "count_tokens":
             answered.add(reply.headers["x-request-id"])
     assert not problems, f"{len(problems)} problems:\n" + "\n\n".join(problems[:8])
-    await here.services.settlements.drain(5)
+    await here.services.settlements.drain(SECONDS)
     if dialect != "images":
         assert await available_to(ledger, "default") == ledger.balance("default"), "something is still held"
     return answered

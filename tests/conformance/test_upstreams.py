@@ -12,6 +12,7 @@ from conformance.upstreams import ASKS, CELLS, FAILURES, IDS, PATHS, error_event
 from support.inprocess import inprocess
 from support.stores import available_to
 from support.usage_files import rows_by_id
+from support.waiting import SECONDS
 from support.wire import chunked, full_backlog, head, raw, says, stream_of, wire
 
 HTML = b"<!doctype html><html><body>502 Bad Gateway nginx-internal-7</body></html>"
@@ -165,7 +166,7 @@ async def test_15_an_upstream_that_fails_during_a_stream_ends_it_with_an_error(t
         wanted = {}
         for name, (behaviour, outcome, word) in streams(upstream).items():
             current[:] = [behaviour]
-            reply = await asyncio.wait_for(here.post(PATHS[client], {**ASKS[client], "stream": True}), 10)
+            reply = await asyncio.wait_for(here.post(PATHS[client], {**ASKS[client], "stream": True}), SECONDS)
             assert reply.status_code == 200, name
             assert "hello" in reply.text and "nginx" not in reply.text, name
             try:

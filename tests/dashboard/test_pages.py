@@ -17,6 +17,7 @@ import pytest_asyncio
 
 from support.inprocess import inprocess, replying
 from support.stores import spent_by
+from support.waiting import SECONDS
 from tollgate.dashboard.key_list import MOST
 from tollgate.dashboard.pages import tryit
 from tollgate.dashboard.pages.usage import RANGES, Download
@@ -569,7 +570,7 @@ async def test_a_try_is_streamed(app, alice):
 async def test_a_disconnected_try_cancels_the_call_and_frees_its_slot(app, alice):
     secret = await alice.make_key()
     key = await app.services.ledger.update_key(app.services.ledger.find_key(secret).id, max_concurrent=1)
-    body = {"model": "sandbox/echo", "stream": True, "messages": [{"role": "user", "content": "[[delay=60s]] hi"}]}
+    body = {"model": "sandbox/echo", "stream": True, "messages": [{"role": "user", "content": "[[delay=600s]] hi"}]}
     inbound = Inbound("chat", key, json.dumps(body).encode(), {}, "req_left")
     sent = []
 
@@ -579,12 +580,12 @@ async def test_a_disconnected_try_cancels_the_call_and_frees_its_slot(app, alice
     async def send(message):
         sent.append(message)
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SECONDS):
         await tryit.Streamed(app.services, inbound)({"type": "http"}, receive, send)
     assert not asyncio.current_task().cancelling(), "the next request on the connection can be served"
     assert not sent
     app.services.ledger.occupy(key).leave()
-    await app.services.settlements.drain(20)
+    await app.services.settlements.drain(SECONDS)
     await app.services.ledger.settle()
     page = text_of(await alice.get("/requests/req_left"))
     assert "client_gone" in page or "client gone" in page, page

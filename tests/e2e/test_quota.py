@@ -5,6 +5,7 @@ from decimal import Decimal
 
 from support.inprocess import inprocess
 from support.stores import available_to
+from support.waiting import SECONDS
 
 PRICED = """
 provider: dear
@@ -54,5 +55,5 @@ async def test_a_hold_is_released_on_every_outcome(tmp_path):
                         "messages": [{"role": "user", "content": text + " x"}],
                     },
                 )
-        await app.services.settlements.drain(5)
+        await app.services.settlements.drain(SECONDS)
         assert await available_to(app.services.ledger, "default") == app.balance() <= before

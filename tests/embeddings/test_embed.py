@@ -14,6 +14,7 @@ from support.image_provider import Provider
 from support.inprocess import Leaving, inprocess, write_unused_conversation_mappings
 from support.stores import available_to
 from support.usage_files import rows
+from support.waiting import SECONDS
 from tollgate.embeddings.attempt import count_items
 
 ACME = """
@@ -187,12 +188,12 @@ async def test_one_failed_part_fails_the_whole_request_and_costs_nothing(tmp_pat
 
 async def test_a_client_that_leaves_pays_for_the_parts_in_flight(tmp_path):
     async def answer(method, path, body):
-        await asyncio.sleep(30)
+        await asyncio.sleep(600)
 
     async with gateway(tmp_path, acme=answer) as here:
         client = Leaving({**ONE, "input": ["x"] * 40}, here.key, seconds=0.2)
         client.scope["path"] = "/v1/embeddings"
-        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), 5)
+        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), SECONDS)
         (row,) = await rows(here, tmp_path)
         assert len(here.apps["acme"].calls) == 8
         assert (row["outcome"], row["status"], row["input_tokens"], row["estimated"]) == ("client_gone", 499, 32, True)

@@ -11,6 +11,7 @@ import pytest
 from support.inprocess import inprocess, unspoken
 from support.stores import available_to
 from support.usage_files import rows_by_id
+from support.waiting import SECONDS
 
 SANDBOX = (Path(__file__).resolve().parents[2] / "providers" / "sandbox-images.yaml").read_text()
 JOB = {"model": "sandbox/draw", "input": {"prompt": "a cat"}}
@@ -75,7 +76,7 @@ async def test_responses_about_a_job_have_provider_attempts_and_final_cost_heade
         made = await app.post("/v1/images/generations", JOB)
         assert tollgate_headers(made) == {"provider": "sandbox-images", "attempts": "1"}
         reply = made
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SECONDS):
             while reply.json()["data"]["status"] in ("starting", "processing"):
                 await asyncio.sleep(0.05)
                 reply = await app.get(f"/v1/images/generations/{made.json()['data']['id']}")

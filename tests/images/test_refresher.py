@@ -180,7 +180,10 @@ async def test_a_synchronous_call_is_repeated_after_a_restart_up_to_a_limit(gate
 
 @pytest.mark.parametrize("poll", [True, False], ids=["polled", "synchronous"])
 async def test_a_job_of_a_removed_model_does_not_prevent_others_from_being_resumed(gateway, poll):
+    begun = []
+
     async def answer(method, path, body):
+        begun.append(path)
         if not poll:
             await asyncio.sleep(60)
         return 200, {"id": "p1", "status": "starting"}
@@ -192,12 +195,13 @@ async def test_a_job_of_a_removed_model_does_not_prevent_others_from_being_resum
         apps={"acme": Provider(answer), "bemo": Provider(answer)},
     )
     made = [await create(services, key, model=model, request_id=model) for model in ("acme/paint", "acme/draw")]
-    await asyncio.sleep(0.05)
+    await until(lambda: len(begun) == len(made))
     await close_services(services)
     again, _, provider = await gateway(answer, make_offer(poll=poll))
     jobs = jobs_of(again)
     await Refresher(jobs).resume()
-    await asyncio.sleep(0.05)
+    if not poll:
+        await until(lambda: provider.calls)
     assert jobs.tracked.pending.keys() == {each["id"] for each in made}
     assert await available_to(again.ledger, key.account_id) == Decimal("9.92")
     assert (await look(again, key, made[0]["id"]))["status"] in ("starting", "processing"), "its model may return"

@@ -596,7 +596,7 @@ async def test_a_stopping_gateway_does_not_wait_for_jobs(gateway):
     await until(lambda: len(provider.calls) > 2)
     assert not waiting.done()
     services.draining = True
-    assert (await asyncio.wait_for(waiting, 1)).status == "processing"
+    assert (await asyncio.wait_for(waiting, 20)).status == "processing"
 
 
 async def test_an_input_that_does_not_fit_the_file_ends_the_job(gateway):

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from support.offers import make_catalog
+from support.waiting import until
 from tollgate.config.load import Mark
 from tollgate.config.model import Gateway, Model
 from tollgate.config.settings import Credits, Retry, Store, Timeouts
@@ -156,8 +157,4 @@ async def close_services(services) -> None:
 
 async def settled(services) -> None:
     """Waits until no background work is left."""
-    for _ in range(400):
-        if not services.settlements._tasks:
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("background work did not end")
+    await until(lambda: not services.settlements._tasks)

@@ -8,6 +8,8 @@ from typing import Any
 
 import duckdb
 
+from .waiting import SECONDS
+
 READ_STATEMENT = "FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true)"
 """The statement in docs/usage.md."""
 
@@ -32,7 +34,7 @@ def usage_rows(folder: Path, where: str = "true") -> list[dict[str, Any]]:
 
 async def rows(here: Any, folder: Path) -> list[dict[str, Any]]:
     """The rows of an in-process gateway, once everything it answered is settled."""
-    await here.services.settlements.drain(5)
+    await here.services.settlements.drain(SECONDS)
     await here.services.ledger.settle()
     return usage_rows(folder)
 

@@ -18,6 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 from support.image_provider import Provider
 from support.inprocess import inprocess, unspoken, write_config
 from support.running import free_port, gateway
+from support.waiting import SECONDS, until
 from tollgate.images.service import jobs_of
 from tollgate.ledger import KeyRecord
 from tollgate.tools.calls import Caller, call_tool
@@ -64,7 +65,7 @@ async def server(folder, *, slow=None, settings="", **options):
         finally:
             stop.set()
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait_for(task, 5)
+                await asyncio.wait_for(task, SECONDS)
 
 
 @contextlib.asynccontextmanager
@@ -233,7 +234,7 @@ async def test_the_time_of_the_submission_counts_towards_the_wait(tmp_path):
 
         jobs.tracked.clock, jobs.submissions._submit = lambda: now, slowly
         key = app.services.ledger.find_key(app.key)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             result = await call_tool(
                 app.services,
                 Caller(key, "req_1"),
@@ -413,10 +414,7 @@ async def test_27_a_client_that_abandons_a_call_may_make_another(tmp_path):
         with pytest.raises(httpx.ReadTimeout):
             await http.post(app.mcp, json=drawn, headers=headers, timeout=1)
         running = app.services.ledger.concurrency._running
-        for _ in range(200):
-            if not running:
-                break
-            await asyncio.sleep(0.01)
+        await until(lambda: not running)
         reply = await http.post(app.mcp, json=CALL, headers=headers)
         assert (reply.status_code, running) == (200, {})
         status = "failed"  # lets the test's server close, as nothing waits any more
