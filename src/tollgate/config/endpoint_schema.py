@@ -114,7 +114,11 @@ def _prepare() -> Schema:
     return record(
         "A call for the value at each place of the finished request; what it returns takes that place.",
         {
-            "at": text("The places: a path of fields, [*] and `..`, as `$.messages[*].picture`.", pattern=r"^\$"),
+            "at": text(
+                "The places: a path of fields, [*] and `..`, as `$.messages[*].picture`.",
+                pattern=r"^\$",
+                wanted="a path of fields, [*] and .. ($.messages[*].picture, or $..upload)",
+            ),
             "call": template(
                 "Method and address, or path. It and `body` read the value at the place (`$old`) and the request (`$`)."
             ),
