@@ -72,10 +72,7 @@ def covered(mappings: Iterable[Mapping], watch: Watch) -> list[Covered]:
 
 def live_lines(mapping: Mapping) -> set[int]:
     """Every YAML line for which a statement was generated."""
-    found: set[int] = set()
-    for function in mapping.generated:
-        found |= _lines(function.__code__)
-    return found
+    return {line for function in mapping.generated for line in _lines(function.__code__)}
 
 
 def _lines(code: CodeType) -> set[int]:

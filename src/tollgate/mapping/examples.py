@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from tollgate.config.load import Node, Problem
-from tollgate.mapping import hub
+from tollgate.mapping import hub, sections
 from tollgate.mapping.compiler import Mapping
 from tollgate.mapping.convert import with_own_parts
 from tollgate.mapping.example import Difference, Example, Form, hold, run_each
@@ -29,11 +29,7 @@ from tollgate.mapping.streams.whole import event_and_name, hub_of_stream
 KEYS = ("name", "of", "other", "with", "given", "expect", "refused", "lost")
 WITH = ("model", "can", "request", "asked", "headers", "inlined", "estimate", "strict")
 SECTIONS = (
-    *(
-        f"{section}.{direction}"
-        for section in ("request", "response", "error", "stream")
-        for direction in ("to_hub", "from_hub")
-    ),
+    *(f"{section}.{direction}" for section in (*sections.SECTIONS, "stream") for direction in DIRECTIONS),
     *(f"request.{condition}" for condition in CONDITIONS),
     f"stream.{OPENING}",
 )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tollgate.mapping import digests, filters, json_schemas, seal
-from tollgate.mapping.values import json_text
+from tollgate.mapping.values import KINDS, json_text
 
 _MOST = 9
 """The limit of arguments of a filter that takes any number."""
@@ -48,7 +48,7 @@ class Filter:
     """By the position of the argument."""
 
 
-_KINDS = {"str": "text", "bool": "bool", "int": "number", "float": "number", "list": "list", "dict": "object"}
+_KINDS = {each.__name__: kind for each, kind in KINDS.items()}
 """The kind of a filter's result, by the first word of its function's return annotation."""
 
 

@@ -38,19 +38,11 @@ def is_empty_value(key: str, value: object) -> bool:
 
 def read_harmless(unit: Unit, root: Map, reads: dict[str, Reads]) -> dict[str, Idle]:
     """Count places without a value as read in `reads`, by section; returns those with a value, by section."""
-    listed = lookup(root, "request", KEY)
-    if listed is None:
-        return {}
-    if not isinstance(listed, Map):
-        unit.mistake(
-            listed, f"`{KEY}` takes to_hub and from_hub, each with a list of places", "{to_hub: ['input[].id']}"
-        )
-        return {}
-    unit.check_keys(listed, DIRECTIONS)
+    takes = f"`{KEY}` takes to_hub and from_hub, each with a list of places"
+    lists = unit.entries(lookup(root, "request", KEY), DIRECTIONS, takes, "{to_hub: ['input[].id']}")
     return {
         f"request.{direction}": _read_list(unit, node, reads.setdefault(f"request.{direction}", Reads()))
-        for direction in DIRECTIONS
-        if (node := listed.get(direction)) is not None
+        for direction, node in lists
     }
 
 

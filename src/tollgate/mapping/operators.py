@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from tollgate.mapping.grammar import nodes
 from tollgate.mapping.scope import Lowered, Site
+from tollgate.mapping.values import KIND_WORDS
 
 ARITHMETIC = {
     nodes.Add: "add",
@@ -16,8 +17,6 @@ ARITHMETIC = {
 }
 _VERBS = {"divide_whole": "divide", "remainder": "divide"}
 """The verbs of operations in messages, where they differ from the function's name."""
-_KINDS = {"text": "a text", "list": "a list", "object": "an object", "bool": "true/false", "number": "a number"}
-"""The known kinds of operands, in the words of `values.kind_of`."""
 NOT_TAKEN = {"Pow": "`**`", "Pos": "a leading `+`", "TemplateData": "text without quotes"}
 """Parts of jinja2's grammar that this language does not have, for messages."""
 _AS_IN_PYTHON = ("bool", "text", "list", "object")
@@ -27,10 +26,11 @@ _AS_IN_PYTHON = ("bool", "text", "list", "object")
 def never_fits(call: str, left: str, right: str) -> str | None:
     """Why an arithmetic operation fails whatever its operands hold, by their kinds; None if it may work."""
     taken = {"number", "text", "list"} if call == "add" else {"number"}
-    known = {kind for kind in (left, right) if kind in _KINDS}
+    known = {kind for kind in (left, right) if kind in KIND_WORDS}
     if known <= taken and len(known) < 2:
         return None
-    return f"cannot {_VERBS.get(call, call)} {_KINDS.get(left, 'a value')} and {_KINDS.get(right, 'a value')}"
+    one, two = (KIND_WORDS.get(kind, "a value") for kind in (left, right))
+    return f"cannot {_VERBS.get(call, call)} {one} and {two}"
 
 
 def comparison(site: Site, operator: str, left: Lowered, right: Lowered, *, texts: bool) -> str:

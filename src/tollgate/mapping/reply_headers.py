@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeVar, get_args
+from typing import Literal, get_args
 
-from tollgate.config.load import Map, Node, Scalar, one_or_many, text_in
+from tollgate.config.load import Node, Scalar, one_or_many, text_in
 from tollgate.mapping.scope import Unit
 from tollgate.wire import HEADER_NAME
 
@@ -15,8 +15,6 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 FACTS: tuple[Fact, ...] = get_args(Fact)
 RESETS = ("durations", "instants")
 KEYS = ("elapsed", "limits", "resets")
-
-Key = TypeVar("Key", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +34,14 @@ NO_HEADERS = ReplyHeaders()
 
 def compile_reply_headers(unit: Unit, node: Node | None) -> ReplyHeaders:
     """Read the section; mistakes are noted in the unit."""
-    parts = dict(_parts(unit, node, KEYS, "`reply_headers` takes names", "{elapsed: x-elapsed-ms}"))
+    parts = dict(unit.entries(node, KEYS, "`reply_headers` takes names", "{elapsed: x-elapsed-ms}"))
     elapsed = _names(unit, parts.get("elapsed"))
     takes, hint = f"`limits` takes {' and '.join(KINDS)}", "{requests: {limit: x-ratelimit-limit-requests}}"
     limits = [
         (kind, fact, name)
-        for kind, facts in _parts(unit, parts.get("limits"), KINDS, takes, hint)
-        for fact, names in _parts(
-            unit, facts, FACTS, f"`{kind}` takes {', '.join(FACTS)}", "{limit: x-ratelimit-limit-requests}"
+        for kind, facts in unit.entries(parts.get("limits"), KINDS, takes, hint)
+        for fact, names in unit.entries(
+            facts, FACTS, f"`{kind}` takes {', '.join(FACTS)}", "{limit: x-ratelimit-limit-requests}"
         )
         for name in _names(unit, names)
     ]
@@ -51,17 +49,6 @@ def compile_reply_headers(unit: Unit, node: Node | None) -> ReplyHeaders:
     if resets is not None and text_in(resets) not in RESETS:
         unit.mistake(resets, f"`resets` is {' or '.join(RESETS)}")
     return ReplyHeaders(elapsed[0] if elapsed else None, tuple(limits), text_in(resets) == "instants")
-
-
-def _parts(unit: Unit, node: Node | None, known: tuple[Key, ...], takes: str, hint: str) -> list[tuple[Key, Node]]:
-    """The entries of a map in the order of its known keys; none if there is no node. Other keys, and a node that is
-    no map, are mistakes."""
-    if not isinstance(node, Map):
-        if node is not None:
-            unit.mistake(node, takes, hint)
-        return []
-    unit.check_keys(node, known)
-    return [(key, node.entries[key]) for key in known if key in node.entries]
 
 
 def _names(unit: Unit, node: Node | None) -> list[bytes]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from types import NoneType
+from typing import TypeVar
 
 from tollgate.config.load import Document, Map, Mark, Node, Problem, Scalar
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.emit import Code, Module, TooDeep
 from tollgate.mapping.filter_table import FILTERS, Filter
 from tollgate.mapping.reads import Places, Reads, take
+from tollgate.mapping.values import KINDS
 from tollgate.wording import nearest_word
 
 
@@ -38,13 +39,14 @@ class Lowered:
         return self
 
 
+Key = TypeVar("Key", bound=str)
+
 NOTHING = Lowered("None", atom=True)
-_KINDS = {str: "text", bool: "bool", int: "number", float: "number", NoneType: "null"}
 
 
 def written(value: str | float | None) -> Lowered:
     """A literal."""
-    return Lowered(repr(value), True, _KINDS[type(value)], atom=True)
+    return Lowered(repr(value), True, KINDS[type(value)], atom=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,19 +146,26 @@ class Unit:
             if key not in known:
                 self.mistake(mark, f"unknown key `{key}`", known_words(key, known))
 
+    def entries(self, node: Node | None, known: tuple[Key, ...], takes: str, hint: str) -> list[tuple[Key, Node]]:
+        """The entries of a map in the order of the known keys; none if there is no node. Other keys, and a node that
+        is no map (`takes` is the message), are mistakes."""
+        if not isinstance(node, Map):
+            if node is not None:
+                self.mistake(node, takes, hint)
+            return []
+        self.check_keys(node, known)
+        return [(key, node.entries[key]) for key in known if key in node.entries]
+
     def build(self, runtime: dict[str, object]) -> dict[str, object]:
         """Compile the generated code; raises `ConfigErrors` with all mistakes."""
         self.raise_mistakes()
         try:
             return self.module.build(runtime)
         except TooDeep as error:
-            self.mistake(
-                Mark(self.document.file, error.line, 1),
-                "this is nested too deeply to compile",
-                "name parts of it with $let, or use a function",
-            )
-        self.raise_mistakes()
-        raise AssertionError
+            mark = Mark(self.document.file, error.line, 1)
+            hint = "name parts of it with $let, or use a function"
+            problem = self.document.problem(mark, "this is nested too deeply to compile", hint=hint)
+            raise ConfigErrors([problem]) from None
 
     def raise_mistakes(self) -> None:
         """Raise the mistakes found so far, if there are any."""

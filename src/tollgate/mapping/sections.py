@@ -40,11 +40,6 @@ ASKED_MODEL = "asked_model"
 CONDITIONS = (BASE64_VECTORS, ASKED_MODEL)
 OPENING = "opening"
 """Key of `stream:`: a condition over an event, true for events that come before anything of the answer."""
-_CONDITIONS: tuple[tuple[str, str, dict[str, Var]], ...] = (
-    *(("request", key, {"headers": HEADERS}) for key in CONDITIONS),
-    ("stream", OPENING, {}),
-)
-"""Section, key, and the names that the condition reads besides `$`."""
 _MORE_KEYS = {
     "request": (harmless.KEY, SENT_TIER, TOOL_NAME, *CONDITIONS),
     "error": tuple(ERROR_WORDS),
@@ -209,7 +204,7 @@ def _request_facts(unit: Unit, root: Map, built: CompiledFile) -> None:
 def _conditions(unit: Unit, root: Map, built: CompiledFile) -> None:
     """`request.base64_vectors` and `request.asked_model`: conditions over the client's request (`$`) and its
     `$headers`. `stream.opening`: one over an event."""
-    for section, key, names in _CONDITIONS:
+    for section, key in (*(("request", key) for key in CONDITIONS), ("stream", OPENING)):
         holder = root.get(section)
         if not isinstance(holder, Map) or key not in holder.entries:
             continue
@@ -218,7 +213,8 @@ def _conditions(unit: Unit, root: Map, built: CompiledFile) -> None:
             continue
         name, node = f"{section}.{key}", holder.entries[key]
         code = unit.module.function(f"{built.add(name)}(D, C)", node.mark.line)
-        scope = Scope({"": Var("", "D", (built.reads[name],)), **names})
+        headers = {"headers": HEADERS} if section == "request" else {}
+        scope = Scope({"": Var("", "D", (built.reads[name],)), **headers})
         code.add(f"return bool({when.test(Site(unit, code, scope), node).py})", node.mark.line)
 
 

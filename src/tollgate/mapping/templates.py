@@ -60,8 +60,7 @@ def value_of(site: Site, node: Node) -> Lowered:
         return leaf(site, node)
     if sure(site, node):
         return display(site, node)
-    expression = directives.first.lowered(site, node) if not site.unit.trace else None
-    if expression is not None:
+    if not site.unit.trace and (expression := directives.first.lowered(site, node)) is not None:
         return expression.take()
     name = site.temp("v")
     site.code.add(f"{name} = None", node.mark.line)

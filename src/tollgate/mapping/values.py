@@ -6,6 +6,7 @@ returns a value, or raises `Fault` with a message for people.
 
 from __future__ import annotations
 
+from types import NoneType
 from typing import Any
 
 import orjson
@@ -17,6 +18,10 @@ EMPTY: dict[str, Any] = {}
 """Used in place of a container that is absent. Never written to."""
 
 NUMBERS = (int, float)
+KINDS = {str: "text", bool: "bool", int: "number", float: "number", list: "list", dict: "object", NoneType: "null"}
+"""The kinds of values that the compiler distinguishes (`Lowered.kind`)."""
+KIND_WORDS = {"text": "a text", "list": "a list", "object": "an object", "bool": "true/false", "number": "a number"}
+"""The kinds in messages."""
 _MAX_TEXT = 64 * 1024 * 1024
 
 
@@ -231,16 +236,7 @@ def fields_of(value: Any) -> dict[str, Any]:
 
 def kind_of(value: object) -> str:
     """A value's type in messages."""
-    if value is None:
-        return "nothing"
-    return {
-        str: "a text",
-        bool: "true/false",
-        int: "a number",
-        float: "a number",
-        list: "a list",
-        dict: "an object",
-    }.get(type(value), "a value")
+    return "nothing" if value is None else KIND_WORDS.get(KINDS.get(type(value), "any"), "a value")
 
 
 RUNTIME: dict[str, object] = {
