@@ -14,7 +14,7 @@ from decimal import Decimal
 import httpx
 import pytest
 
-from support.inprocess import inprocess, runtime_of, write_config
+from support.inprocess import Leaving, inprocess, runtime_of, write_config
 from support.running import gateway
 from support.usage_files import usage_rows
 from support.waiting import until
@@ -335,6 +335,34 @@ async def test_a_request_cancelled_at_shutdown_has_its_row(tmp_path):
         request.cancel()
         await close_gateway(opened)
     assert [(row["outcome"], row["status"]) for row in usage_rows(tmp_path)] == [("client_gone", 499)]
+
+
+async def test_a_request_cut_by_a_stop_has_its_row_even_if_an_encoding_takes_too_long_to_load(tmp_path, monkeypatch):
+    """On a machine with twenty busy processes, loading took longer than a stop waits, and the row was lost."""
+    may_load, loading = threading.Event(), threading.Event()
+
+    def load(name):
+        loading.set()
+        may_load.wait(60)
+
+    monkeypatch.setattr("tollgate.server._SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr("tollgate.tokens._encodings", {})
+    monkeypatch.setattr("tollgate.tokens._load", load)
+    path = write_config(tmp_path, settings="server: {drain_seconds: 0.1}\n")
+    opened = await open_gateway(runtime_of(path, {}), path)
+    body = {**CHAT_REQUEST, "messages": [{"role": "user", "content": "[[delay=600s]] late"}]}
+    client = Leaving(body, opened.first_key)
+    request = asyncio.create_task(opened.app(client.scope, client.receive, client.send))
+    try:
+        await until(lambda: opened.services.live)
+        opened.app.cut()
+        await until(loading.is_set)
+        await close_gateway(opened)
+        [row] = usage_rows(tmp_path)
+    finally:
+        may_load.set()
+    await request
+    assert (row["outcome"], row["status"], row["estimated"]) == ("error", 503, True) and row["input_tokens"] > 0
 
 
 async def test_a_settlement_in_progress_outlives_a_short_drain_time(tmp_path):

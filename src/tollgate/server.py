@@ -16,6 +16,7 @@ from typing import Any
 
 import uvloop
 
+from tollgate import tokens
 from tollgate.accounts import initial_account
 from tollgate.app import App
 from tollgate.config.build import load_settings
@@ -229,6 +230,10 @@ async def close_gateway(opened: Opened) -> None:
     # the engine does not wait for cancelled requests, which write their rows as they end
     await opened.app.wait_idle(seconds)
     await services.settlements.drain(seconds)
+    if tokens.in_threads():  # a row with an estimate is better than none
+        log.warning("counting tokens takes longer than a stop may: they are estimated from characters")
+        with tokens.only_estimates():
+            await services.settlements.drain(seconds)
     await services.client.close()
     services.minted.close()
     await services.ledger.close()

@@ -8,10 +8,11 @@ an encoding cannot be loaded, the heuristic is used instead of an error.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,8 @@ _encodings: dict[str, Encoding] = {}
 _retry_at: dict[str, float] = {}
 """When to retry loading an encoding that could not be loaded."""
 _waiting = 0
+_threads: set[asyncio.Future[int]] = set()
+_only_estimates = False
 
 
 def estimate(chars: int) -> int:
@@ -79,7 +82,7 @@ async def count(texts: Sequence[str], encoding: str | None = None) -> int:
     if not chars:
         return 0
     if chars > MAX_CHARS:
-        return await asyncio.get_running_loop().run_in_executor(_executor, _estimated, texts)
+        return await _in_thread(lambda: _estimated(texts), texts)
     if _waiting >= MAX_WAITING:
         return _estimated(texts)
     name = encoding if encoding in tokenizer.NAMES else DEFAULT_ENCODING
@@ -87,9 +90,45 @@ async def count(texts: Sequence[str], encoding: str | None = None) -> int:
         return _count(loaded, texts)
     _waiting += 1
     try:
-        return await asyncio.get_running_loop().run_in_executor(_executor, _load_and_count, name, texts)
+        return await _in_thread(lambda: _load_and_count(name, texts), texts)
     finally:
         _waiting -= 1
+
+
+def in_threads() -> int:
+    """How many counts are waiting for a thread."""
+    return len(_threads)
+
+
+@contextlib.contextmanager
+def only_estimates() -> Iterator[None]:
+    """Inside this context nothing waits for a thread: counts that would are the heuristic's estimates, also those that
+    already wait. For a stop: on a very slow machine, loading an encoding may take longer than a stop may."""
+    global _only_estimates
+    _only_estimates = True
+    for counting in tuple(_threads):
+        _threads.discard(counting)
+        counting.cancel()
+    try:
+        yield
+    finally:
+        _only_estimates = False
+
+
+async def _in_thread(work: Callable[[], int], texts: Sequence[str]) -> int:
+    """The result of `work`, or the heuristic's estimate of `texts` once there is no time for it."""
+    if _only_estimates:
+        return _estimated(texts)
+    counting = asyncio.get_running_loop().run_in_executor(_executor, work)
+    _threads.add(counting)
+    try:
+        return await counting
+    except asyncio.CancelledError:
+        if counting in _threads:  # else `only_estimates` cancelled the count, and nobody its request
+            raise
+        return _estimated(texts)
+    finally:
+        _threads.discard(counting)
 
 
 async def count_request(
