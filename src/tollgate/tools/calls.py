@@ -63,46 +63,46 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
+class _ToolCall:
+    """What a tool's function works with."""
+
+    services: Services
+    caller: Caller
+    arguments: Mapping[str, Any]
+    progress: Progress | None
+
+
+@dataclass(frozen=True, slots=True)
 class ToolKind:
     """A tool as it is advertised, and the function behind it."""
 
     name: str
     description: str
     parameters: Schema
-    run: Callable[[Services, Caller, Mapping[str, Any], Progress | None], Awaitable[Any]]
+    run: Callable[[_ToolCall], Awaitable[Any]]
     looks_only: bool = True
     """It changes and costs nothing. Many hosts run such tools without asking their user."""
 
 
-async def _list_models(
-    services: Services, caller: Caller, arguments: Mapping[str, Any], progress: Progress | None
-) -> Any:
-    return [
-        _chosen(offer, "id", "name", "description", "pricing")
-        for offer in image_models(services.runtime.current, caller.key)
-    ]
+async def _list_models(call: _ToolCall) -> Any:
+    offers = image_models(call.services.runtime.current, call.caller.key)
+    return [_chosen(offer, "id", "name", "description", "pricing") for offer in offers]
 
 
-async def _get_model(
-    services: Services, caller: Caller, arguments: Mapping[str, Any], progress: Progress | None
-) -> Any:
-    offer = _routes(services, caller, arguments)[0]
-    return _chosen(offer, "id", "name", "description", "pricing", "input_schema")
+async def _get_model(call: _ToolCall) -> Any:
+    return _chosen(_routes(call)[0], "id", "name", "description", "pricing", "input_schema")
 
 
-async def _generate_image(
-    services: Services, caller: Caller, arguments: Mapping[str, Any], progress: Progress | None
-) -> Any:
-    _routes(services, caller, arguments)
-    job_input = arguments.get("input")
+async def _generate_image(call: _ToolCall) -> Any:
+    _routes(call)
+    job_input = call.arguments.get("input")
     if not isinstance(job_input, Mapping):
         raise ToolFailed("input is required and must be an object")
-    jobs = jobs_of(services)
+    jobs = jobs_of(call.services)
     ends = jobs.tracked.clock() + WAIT_SECONDS
-    generation = await jobs.create(
-        Order(caller.key, caller.request_id, arguments["model_id"], dict(job_input), None, "mcp", counted=True)
-    )
-    generation = await jobs.wait(generation, ends - jobs.tracked.clock(), progress)
+    key, request_id, model = call.caller.key, call.caller.request_id, call.arguments["model_id"]
+    generation = await jobs.create(Order(key, request_id, model, dict(job_input), None, "mcp", counted=True))
+    generation = await jobs.wait(generation, ends - jobs.tracked.clock(), call.progress)
     if generation.status == "succeeded":
         shown = generation_entry(generation)
         return {"id": shown["id"], "status": "succeeded", "images": shown["images"]}
@@ -114,15 +114,13 @@ async def _generate_image(
     return {"id": generation.id, "status": "processing"}
 
 
-async def _get_generation(
-    services: Services, caller: Caller, arguments: Mapping[str, Any], progress: Progress | None
-) -> Any:
-    job_id = arguments.get("id")
+async def _get_generation(call: _ToolCall) -> Any:
+    job_id = call.arguments.get("id")
     if not is_job_id(job_id):
         raise ToolFailed("invalid id format")
-    jobs = jobs_of(services)
+    jobs = jobs_of(call.services)
     try:
-        generation = await jobs.refreshed(caller.key.account_id, str(job_id).lower())
+        generation = await jobs.refreshed(call.caller.key.account_id, str(job_id).lower())
     except NotFound:
         raise ToolFailed(f"generation not found: {job_id}") from None
     shown = generation_entry(generation)
@@ -145,20 +143,21 @@ async def call_tool(
         raise ToolFailed(f"unknown tool: {name}")
     try:
         # the protocol layer accepts more than the HTTP layer (UTF-16, NaN): calls in such a form are counted here
+        call = _ToolCall(services, caller, arguments or {}, progress)
         if caller.counted:
-            return await tool.run(services, caller, arguments or {}, progress)
+            return await tool.run(call)
         with services.ledger.occupy(caller.key) or nullcontext():
             await services.ledger.admit(caller.key)
-            return await tool.run(services, caller, arguments or {}, progress)
+            return await tool.run(call)
     except TollgateError as error:
         raise ToolFailed(_tool_message(error)) from error
 
 
-def _routes(services: Services, caller: Caller, arguments: Mapping[str, Any]) -> list[ImageOffer]:
-    name = arguments.get("model_id")
+def _routes(call: _ToolCall) -> list[ImageOffer]:
+    name = call.arguments.get("model_id")
     if not isinstance(name, str) or not name:
         raise ToolFailed("model_id is required")
-    return image_routes(services.runtime.current, name, caller.key)
+    return image_routes(call.services.runtime.current, name, call.caller.key)
 
 
 def _chosen(offer: ImageOffer, *names: str) -> dict[str, Any]:
