@@ -12,8 +12,8 @@ on request follows the markers, which docs/sandbox.md shows to users:
     empty refuse finish=REASON fail=MESSAGE              odd ends
     no-usage late-usage *-tokens=N                       what usage says
 
-`controls.MARKERS` has each with its meaning. Imports: only `tollgate.sse`, orjson and the standard library, so that it
-starts with nothing else in place.
+`controls.MARKERS` has each with its meaning. Imports: only `tollgate.sse`, `tollgate.remembered`, orjson and the
+standard library, so that it starts with nothing else in place.
 """
 
 from tollgate.sandbox.asgi import asgi

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 from tollgate.sandbox.service import Sandbox
@@ -46,13 +47,9 @@ async def _answer(sandbox: Sandbox, scope: Scope, body: bytes, send: Send) -> No
     status, found, chunks = await sandbox(scope["method"], scope["path"], headers, body)
     raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in found.items()]
     await send({"type": "http.response.start", "status": status, "headers": raw})
-    try:
+    async with aclosing(chunks):
         async for chunk in chunks:
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
-    finally:
-        close = getattr(chunks, "aclose", None)
-        if close:
-            await close()
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

@@ -7,10 +7,11 @@ time and read afterwards, whatever its length; without marks only a prefix of 1,
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from tollgate.remembered.bounded import BoundedMemory
 
 LEAST_UNMARKED = 1024
 _REMEMBERED = 20_000
@@ -40,10 +41,10 @@ class Cached:
 
 
 class PromptCache:
-    """Remembers prefixes by digest, per model; the oldest are dropped."""
+    """Remembers prefixes by digest, per model; the least recently used are dropped first."""
 
     def __init__(self) -> None:
-        self._seen: OrderedDict[bytes, None] = OrderedDict()
+        self._seen: BoundedMemory[bytes, bool] = BoundedMemory(_REMEMBERED)
 
     def meet(self, model: str, segments: Sequence[Segment]) -> Cached:
         """How this prompt meets the cache; afterwards its prefixes are remembered."""
@@ -58,7 +59,7 @@ class PromptCache:
                 boundaries.append((digest.digest(), total, segment.mark or "5m"))
         read, start = 0, 0
         for index, (key, tokens, _) in enumerate(boundaries):
-            if key in self._seen:
+            if self._seen.find(key):
                 read, start = tokens, index + 1
         written = {"5m": 0, "1h": 0}
         before = read
@@ -66,10 +67,7 @@ class PromptCache:
             written[ttl] += tokens - before
             before = tokens
         for key, _, _ in boundaries:
-            self._seen[key] = None
-            self._seen.move_to_end(key)
-        while len(self._seen) > _REMEMBERED:
-            self._seen.popitem(last=False)
+            self._seen.keep(key, True, 1)
         if not marked:
             return Cached(read=read)
         return Cached(read, written["5m"], written["1h"])

@@ -10,11 +10,11 @@ import base64
 import struct
 import time
 import zlib
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from secrets import token_hex
 
+from tollgate.remembered.bounded import BoundedMemory
 from tollgate.sandbox import counting
 from tollgate.sandbox.controls import read_controls
 from tollgate.sandbox.faults import Fault, missing
@@ -39,11 +39,11 @@ class Job:
 
 
 class Jobs:
-    """The jobs of one sandbox; the oldest are dropped. `clock` gives monotonic seconds."""
+    """The jobs of one sandbox; the least recently used are dropped first. `clock` gives monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._jobs: BoundedMemory[str, Job] = BoundedMemory(_REMEMBERED)
 
     def submit(self, body: Mapping[str, object], headers: Mapping[str, str]) -> Job:
         """Start a job from `{model, input: {prompt, count, aspect_ratio, output}}`; raises `Fault` 400."""
@@ -74,14 +74,12 @@ class Jobs:
             size,
             controls.fail,
         )
-        self._jobs[job.id] = job
-        while len(self._jobs) > _REMEMBERED:
-            self._jobs.popitem(last=False)
+        self._jobs.keep(job.id, job, 1)
         return job
 
     def get(self, job_id: str) -> Job:
         """The job, or `Fault` 404."""
-        job = self._jobs.get(job_id)
+        job = self._jobs.find(job_id)
         if job is None:
             raise Fault(404, f"There is no job '{job_id}'.", code="not_found")
         return job

@@ -64,14 +64,8 @@ class MessagesWriter:
             yield "content_block_stop", {"type": "content_block_stop", "index": index}
         last = {"type": "message_delta", "delta": self._stop()}
         if not self.prompt.controls.no_usage:
-            kept = (
-                "input_tokens",
-                "cache_creation_input_tokens",
-                "cache_read_input_tokens",
-                "output_tokens",
-                "output_tokens_details",
-            )
-            last["usage"] = {k: v for k, v in self.usage().items() if k in kept}
+            left_out = ("cache_creation", "service_tier")
+            last["usage"] = {k: v for k, v in self.usage().items() if k not in left_out}
         yield "message_delta", last
         yield "message_stop", {"type": "message_stop"}
 

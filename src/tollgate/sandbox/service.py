@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from secrets import token_hex
@@ -25,7 +24,7 @@ from tollgate.sandbox.prompt import Prompt
 from tollgate.sandbox.responses_answer import ResponsesWriter
 from tollgate.sandbox.writing import Writer
 
-Reply = tuple[int, dict[str, str], AsyncIterator[bytes]]
+Reply = tuple[int, dict[str, str], Body | AsyncGenerator[bytes]]
 """Status, headers with lower-case names, body."""
 
 Played = tuple[int, str, Callable[[Callable[[], None]], AsyncGenerator[bytes]]]
@@ -51,7 +50,7 @@ class Sandbox:
         self._jobs = images.Jobs(clock)
         self._stored: BoundedMemory[str, bytes] = BoundedMemory(_MOST_STORED)
         """Conversations, as JSON, by the id of their last response."""
-        self._failed: OrderedDict[tuple[int, int], int] = OrderedDict()
+        self._failed: BoundedMemory[tuple[int, int], int] = BoundedMemory(_REMEMBERED)
         self._texts: dict[str, Callable[[dict[str, object], Mapping[str, str]], tuple[Prompt, Writer]]] = {
             "/chat/completions": self._chat,
             "/responses": self._responses,
@@ -75,16 +74,11 @@ class Sandbox:
             self._authorise(headers)
             status, kind, make = await self._answer(method, route, headers, body)
         except (Fault, RecursionError, orjson.JSONEncodeError) as raised:
-            fault = (
-                raised
-                if isinstance(raised, Fault)
-                else Fault(400, "The JSON body of your request is nested too deeply.")
-            ).with_traceback(None)  # which has this frame, and the request in it: they would keep each other
-            return (
-                fault.status,
-                {**base, **fault.headers},
-                Body(partial(play_whole, fault.body(dialect, request_id), Controls()), self.stats),
-            )
+            too_deep = Fault(400, "The JSON body of your request is nested too deeply.")
+            fault = raised if isinstance(raised, Fault) else too_deep
+            fault.with_traceback(None)  # which has this frame, and the request in it: they would keep each other
+            make = partial(play_whole, fault.body(dialect, request_id), Controls())
+            return fault.status, {**base, **fault.headers}, Body(make, self.stats)
         return status, {**base, "content-type": kind}, Body(make, self.stats)
 
     async def _answer(self, method: str, route: str, headers: Mapping[str, str], raw: bytes) -> Played:
@@ -177,9 +171,8 @@ class Sandbox:
             listed = [{"id": m, "object": "model", "created": 1767225600, "owned_by": "sandbox"} for m in MODELS]
             return self._whole(orjson.dumps({"object": "list", "data": listed}), Controls(), "chat")
         if parts[0] == "images" and len(parts) == 2:
-            return self._whole(
-                orjson.dumps(self._jobs.show(self._jobs.get(parts[1]), _address(headers))), Controls(), "chat"
-            )
+            shown = self._jobs.show(self._jobs.get(parts[1]), _address(headers))
+            return self._whole(orjson.dumps(shown), Controls(), "chat")
         if parts[0] == "images" and len(parts) == 3 and parts[2].removesuffix(".png").isdecimal():
             pictures = self._jobs.get(parts[1]).pictures
             number = int(parts[2].removesuffix(".png"))
@@ -213,12 +206,10 @@ class Sandbox:
         if failure.times is None:
             return True
         key = failure.status, hash(text)
-        seen = self._failed.get(key, 0)
+        seen = self._failed.find(key) or 0
         if seen >= failure.times:
             return False
-        self._failed[key] = seen + 1
-        while len(self._failed) > _REMEMBERED:
-            self._failed.popitem(last=False)
+        self._failed.keep(key, seen + 1, 1)
         return True
 
     def _authorise(self, headers: Mapping[str, str]) -> None:
@@ -262,5 +253,5 @@ def _address(headers: Mapping[str, str]) -> str | None:
     return f"{headers.get('x-forwarded-proto', 'http')}://{host}/v1" if host else None
 
 
-async def _bytes(data: bytes) -> AsyncIterator[bytes]:
+async def _bytes(data: bytes) -> AsyncGenerator[bytes]:
     yield data
