@@ -103,17 +103,16 @@ class ChatWriter:
             message["reasoning"] = found.reasoning
         if found.calls:
             message["tool_calls"] = [_call(call, self.ids[index][i]) for i, call in enumerate(found.calls)]
-        chances = None if self.top is None else {"content": logprobs(found.text, self.top), "refusal": None}
+        chances = self._logprobs(found.text)
         return {"index": index, "message": message, "logprobs": chances, "finish_reason": found.finish}
+
+    def _logprobs(self, text: str) -> dict[str, object] | None:
+        return None if self.top is None else {"content": logprobs(text, self.top), "refusal": None}
 
     def _choice_chunks(self, index: int, found: Answer) -> Iterator[dict[str, object]]:
         """The choices of one index, chunk by chunk: role, reasoning, text, calls, finish."""
-        first: dict[str, object] = {
-            "role": "assistant",
-            "content": None if found.calls and not found.text else "",
-            "refusal": None,
-        }
-        yield self._delta(index, first)
+        content = None if found.calls and not found.text else ""
+        yield self._delta(index, {"role": "assistant", "content": content, "refusal": None})
         for piece in counting.pieces(found.reasoning):
             yield self._delta(index, {"reasoning": piece})
         for piece in counting.pieces(found.text):
@@ -130,9 +129,7 @@ class ChatWriter:
         yield {"index": index, "delta": {}, "logprobs": None, "finish_reason": found.finish}
 
     def _delta(self, index: int, delta: dict[str, object], piece: str | None = None) -> dict[str, object]:
-        chances = None
-        if self.top is not None and piece is not None:
-            chances = {"content": logprobs(piece, self.top), "refusal": None}
+        chances = None if piece is None else self._logprobs(piece)
         return {"index": index, "delta": delta, "logprobs": chances, "finish_reason": None}
 
 

@@ -7,6 +7,7 @@ import hashlib
 import math
 import struct
 from collections.abc import Mapping, Sequence
+from typing import TypeGuard
 
 from tollgate.sandbox import counting
 from tollgate.sandbox.faults import Fault, missing
@@ -24,15 +25,9 @@ def texts_of(body: Mapping[str, object]) -> list[str | Sequence[int]]:
     given = body.get("input")
     if given is None:
         raise missing("input", "embeddings")
-    if isinstance(given, str):
+    if isinstance(given, str) or _are_tokens(given):
         inputs: list[str | Sequence[int]] = [given]
-    elif isinstance(given, list) and given and all(_is_token(t) for t in given):
-        inputs = [given]
-    elif (
-        isinstance(given, list)
-        and given
-        and all(isinstance(g, str) or (isinstance(g, list) and g and all(_is_token(t) for t in g)) for g in given)
-    ):
+    elif isinstance(given, list) and given and all(isinstance(item, str) or _are_tokens(item) for item in given):
         inputs = given
     else:
         raise Fault(
@@ -100,5 +95,5 @@ def vector(item: str | Sequence[int], size: int) -> list[float]:
     return list(struct.unpack(f"<{size}f", struct.pack(f"<{size}f", *(n / length for n in numbers))))
 
 
-def _is_token(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _are_tokens(value: object) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and bool(value) and all(type(token) is int and token >= 0 for token in value)

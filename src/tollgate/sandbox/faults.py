@@ -7,13 +7,9 @@ from dataclasses import dataclass, field
 import orjson
 
 _CHAT_KINDS = {
-    400: "invalid_request_error",
-    401: "invalid_request_error",
+    **dict.fromkeys((400, 401, 404, 413, 422), "invalid_request_error"),
     402: "insufficient_quota",
     403: "permission_error",
-    404: "invalid_request_error",
-    413: "invalid_request_error",
-    422: "invalid_request_error",
     429: "rate_limit_error",
 }
 _CHAT_CODES = {401: "invalid_api_key", 402: "insufficient_quota", 404: "model_not_found", 429: "rate_limit_exceeded"}
@@ -68,12 +64,8 @@ class Fault(Exception):
             kind = self.kind or _MESSAGES_KINDS.get(self.status, "api_error")
             return {"type": kind, "message": self.text}
         kind = self.kind or _CHAT_KINDS.get(self.status, "server_error")
-        return {
-            "message": self.text,
-            "type": kind,
-            "param": self.param,
-            "code": self.code or _CHAT_CODES.get(self.status),
-        }
+        code = self.code or _CHAT_CODES.get(self.status)
+        return {"message": self.text, "type": kind, "param": self.param, "code": code}
 
     def body(self, dialect: str, request_id: str) -> bytes:
         """The whole response body: `messages` has an envelope, all others one `error` object."""

@@ -73,14 +73,12 @@ class ResponsesWriter:
         """created, in_progress, every item with its parts and deltas, and the last event."""
         yield self._event("response.created", response=self._response("in_progress", []))
         yield self._event("response.in_progress", response=self._response("in_progress", []))
+        filling = {"reasoning": self._reasoning_events, "message": self._message_events}
         for index, item in enumerate(self.items):
-            kind = item["type"]
-            if kind == "reasoning":
-                yield from self._reasoning_events(index, item)
-            elif kind == "message":
-                yield from self._message_events(index, item)
-            else:
-                yield from self._call_events(index, item)
+            yield self._event("response.output_item.added", output_index=index, item=_begun(item))
+            where = {"item_id": item["id"], "output_index": index}
+            yield from filling.get(str(item["type"]), self._call_events)(item, where)
+            yield self._event("response.output_item.done", output_index=index, item=item)
         yield self._event(f"response.{self.status}", response=self.whole())
 
     def failure(self) -> Iterator[Event]:
@@ -164,16 +162,10 @@ class ResponsesWriter:
         top = self.body.get("top_logprobs")
         return logprobs(text, top if isinstance(top, int) else 0)
 
-    def _reasoning_events(self, index: int, item: dict[str, object]) -> Iterator[Event]:
-        # The opaque content of an item that has only begun is another than that of the finished one, as in real
-        # streams.
-        begun = {**item, "summary": []}
-        if "encrypted_content" in item:
-            begun["encrypted_content"] = signing.seal("")
-        yield self._event("response.output_item.added", output_index=index, item=begun)
+    def _reasoning_events(self, item: dict[str, object], where: dict[str, object]) -> Iterator[Event]:
         summary: list[dict[str, Any]] = item["summary"]  # type: ignore[assignment]
         for number, part in enumerate(summary):
-            where = {"item_id": item["id"], "output_index": index, "summary_index": number}
+            where = {**where, "summary_index": number}
             yield self._event(
                 "response.reasoning_summary_part.added", **where, part={"type": "summary_text", "text": ""}
             )
@@ -181,14 +173,10 @@ class ResponsesWriter:
                 yield self._event("response.reasoning_summary_text.delta", **where, delta=piece)
             yield self._event("response.reasoning_summary_text.done", **where, text=part["text"])
             yield self._event("response.reasoning_summary_part.done", **where, part=part)
-        yield self._event("response.output_item.done", output_index=index, item=item)
 
-    def _message_events(self, index: int, item: dict[str, object]) -> Iterator[Event]:
-        yield self._event(
-            "response.output_item.added", output_index=index, item={**item, "status": "in_progress", "content": []}
-        )
+    def _message_events(self, item: dict[str, object], where: dict[str, object]) -> Iterator[Event]:
         part = item["content"][0]  # type: ignore[index]
-        where = {"item_id": item["id"], "output_index": index, "content_index": 0}
+        where = {**where, "content_index": 0}
         if part["type"] == "refusal":
             yield self._event("response.content_part.added", **where, part={"type": "refusal", "refusal": ""})
             for piece in counting.pieces(part["refusal"]):
@@ -200,20 +188,27 @@ class ResponsesWriter:
                 yield self._event("response.output_text.delta", **where, delta=piece, logprobs=self._logprobs(piece))
             yield self._event("response.output_text.done", **where, text=part["text"], logprobs=part["logprobs"])
         yield self._event("response.content_part.done", **where, part=part)
-        yield self._event("response.output_item.done", output_index=index, item=item)
 
-    def _call_events(self, index: int, item: dict[str, object]) -> Iterator[Event]:
+    def _call_events(self, item: dict[str, object], where: dict[str, object]) -> Iterator[Event]:
         custom = item["type"] == "custom_tool_call"
         argument = "input" if custom else "arguments"
         event = "response.custom_tool_call_input" if custom else "response.function_call_arguments"
-        begun = {**item, argument: "", "status": "in_progress"}
-        yield self._event("response.output_item.added", output_index=index, item=begun)
-        where = {"item_id": item["id"], "output_index": index}
         for piece in counting.pieces(str(item[argument])):
             yield self._event(f"{event}.delta", **where, delta=piece)
         named = {} if custom else {"name": item["name"]}
         yield self._event(f"{event}.done", **where, **named, **{argument: item[argument]})
-        yield self._event("response.output_item.done", output_index=index, item=item)
+
+
+def _begun(item: dict[str, object]) -> dict[str, object]:
+    """An item as it is at its start, without content."""
+    if item["type"] == "reasoning":
+        # As in real streams, the opaque content differs from that of the finished item.
+        sealed = {"encrypted_content": signing.seal("")} if "encrypted_content" in item else {}
+        return {**item, "summary": [], **sealed}
+    if item["type"] == "message":
+        return {**item, "content": [], "status": "in_progress"}
+    argument = "input" if item["type"] == "custom_tool_call" else "arguments"
+    return {**item, argument: "", "status": "in_progress"}
 
 
 def _call_item(call: ToolCall) -> dict[str, object]:
