@@ -136,7 +136,7 @@ def lines(
 
 def spark(values: Sequence[float]) -> str:
     """A small line without axes: the points of a path in a box that is as wide as there are values, and 100 high."""
-    return _path(list(values), max(values, default=0) or 1)
+    return _path(values, max(values, default=0) or 1)
 
 
 def _path(values: Sequence[float | None], top: float) -> str:

@@ -48,7 +48,7 @@ def exact(value: object) -> object:
 
 def plain_money(amount: Decimal | float) -> str:
     """Money for titles and axes, with only as many digits as are needed to distinguish values."""
-    value = Decimal(amount) if not isinstance(amount, Decimal) else amount
+    value = Decimal(amount)
     if value == 0:
         return "$0"
     if abs(value) >= 1:

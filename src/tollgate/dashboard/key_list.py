@@ -30,7 +30,5 @@ def key_list(views: Iterable[KeyView], search: str = "", *, chosen: str = "") ->
     search = search.strip()[:100]
     wanted = search.casefold()
     found = [each for each in every if wanted in each.key.name.casefold() or search == each.key.last_four]
-    shown = found[:MOST]
-    if chosen and not any(each.key.id == chosen for each in shown):
-        shown += [each for each in found[MOST:] if each.key.id == chosen]
+    shown = found[:MOST] + [each for each in found[MOST:] if each.key.id == chosen]
     return KeyList(shown, len(found), len(every), search)

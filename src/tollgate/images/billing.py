@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tollgate.images")
 
-ZERO = Decimal(0)
 Rates = Mapping[str, Decimal]
 
 
@@ -69,15 +68,13 @@ def usage_row(
 ) -> UsageRow:
     """The row of a job that ends: priced when it succeeded, free when it did not."""
     prepared = generation.row or {}
-    native, currency, rate, prices = ZERO, "USD", Decimal(1), None
-    if outcome.status == "succeeded" and offer is not None:
-        native = _charge(offer, job_input, answer, job, outcome)
-        currency = offer.price.currency
-        rate = rates.get(currency, Decimal(1))
-        prices = orjson.dumps(
-            {"price": decimal_text(offer.price.price), "per": offer.price.per, "unit": offer.price.unit}
-        ).decode()
     good = outcome.status == "succeeded"
+    native, currency, rate, prices = Decimal(0), "USD", Decimal(1), None
+    if good and offer is not None:
+        price = offer.price
+        native = _charge(offer, job_input, answer, job, outcome)
+        currency, rate = price.currency, rates.get(price.currency, Decimal(1))
+        prices = orjson.dumps({"price": decimal_text(price.price), "per": price.per, "unit": price.unit}).decode()
     return UsageRow(
         request_id=generation.request_id or generation.id,
         account_id=generation.account_id,

@@ -239,13 +239,12 @@ def _model(body: Mapping[str, object]) -> str:
 
 def _plain_text(route: str, body: Mapping[str, object]) -> str:
     """The text that may have markers, in requests that are not conversations."""
-    if route == "/embeddings":
-        given = body.get("input")
-        first = given[0] if isinstance(given, list) and given else given
-        return first if isinstance(first, str) else ""
     given = body.get("input")
-    prompt = given.get("prompt") if isinstance(given, Mapping) else body.get("prompt")
-    return prompt if isinstance(prompt, str) else ""
+    if route == "/embeddings":
+        text = given[0] if isinstance(given, list) and given else given
+    else:
+        text = given.get("prompt") if isinstance(given, Mapping) else body.get("prompt")
+    return text if isinstance(text, str) else ""
 
 
 def _address(headers: Mapping[str, str]) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from starlette.responses import Response
 
 from tollgate import accounts
@@ -18,7 +20,7 @@ async def credits(visit: Visit) -> Response:
     name = visit.me.id
     report, chart = await spent_by_day(visit, Filters(account=name))
     sums = await visit.ledger.sums(name)
-    pace = sum((bucket.all.cost for bucket in report.buckets[-8:-1]), start=type(sums.balance)(0)) / 7
+    pace = sum((bucket.all.cost for bucket in report.buckets[-8:-1]), start=Decimal(0)) / 7
     left = int(sums.balance / pace) if pace > 0 and sums.balance > 0 else None
     return visit.render(
         "credits.html",

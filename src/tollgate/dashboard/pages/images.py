@@ -86,7 +86,7 @@ async def picture(visit: Visit) -> Response:
 
 async def _bytes(visit: Visit, image: dict[str, Any]) -> tuple[str, bytes]:
     if image.get("data"):
-        data = base64.b64decode(image["data"], validate=False)
+        data = base64.b64decode(image["data"])
         return media_type(str(image.get("context_type") or ""), data), data
     kind, data = await fetch_inline(str(image.get("url") or ""), visit.runtime.gateway.fetch)
     return media_type(kind, data), data
