@@ -353,6 +353,18 @@ async def test_a_stream_inside_a_field_of_the_events_of_another(tmp_path, framin
         assert text_of(reply) == "hi there" and events_of(reply)[-1]["usage"]["total_tokens"] == 15
 
 
+async def test_a_frame_with_half_a_surrogate_pair_does_not_lose_its_piece_of_the_inner_stream(tmp_path):
+    write_mapping(tmp_path, "relayed", MAPPING + STREAM)
+    frames = [json.dumps({"chunk": f"data: {json.dumps(bit)}\n\n", "title": "\ud83d"}) + "\n" for bit in BITS]
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "relayed", framing="ndjson, inner: sse, inner_of: $.chunk")},
+        apps={"acme": replying(blocks=[frame.encode() for frame in frames], headers=SSE)},
+    ) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
+        assert text_of(reply) == "hi there" and events_of(reply)[-1]["usage"]["total_tokens"] == 15
+
+
 @pytest.mark.parametrize("size", [1, 2, 5])
 async def test_a_base64_piece_of_an_inner_stream_may_end_inside_a_character(tmp_path, size):
     write_mapping(tmp_path, "relayed", MAPPING + STREAM)

@@ -85,9 +85,8 @@ class RouteEvents:
         if self._offer.framing in TEXT_FRAMINGS:
             event = data.decode("utf-8", "replace")
         else:
-            try:
-                event = orjson.loads(data)
-            except orjson.JSONDecodeError:
+            event = parsed_event(data)
+            if event is None:
                 self.done = self.done or data == b"[DONE]"
                 return b""
         try:
