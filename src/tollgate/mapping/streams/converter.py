@@ -115,13 +115,13 @@ class StreamConverter:
 
     def _end(self, end: Callable[..., None], *arguments: object) -> list[Out]:
         run = self._run
-        out = run.out = []
+        run.out = []
         try:
             end(*arguments)
         except Fault as fault:
             self._failed(fault)
         lose_unread(self.target, run, self._context)
-        return out
+        return run.out
 
     def _failed(self, error: Fault | RecursionError) -> None:
         self.failure = failure(error, (self.source.file, self.target.file), request=False)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tollgate.mapping import hub
 from tollgate.mapping.context import Context
+from tollgate.mapping.hub import settled_stop
 from tollgate.mapping.streams.addressing import repeats_arguments
 from tollgate.mapping.streams.growth import Growth
 from tollgate.mapping.streams.handlers import EventWriter
@@ -316,13 +316,14 @@ class Run(Parts):
         if broke:
             self.send_error()
             return
-        self.stop = hub.settled_stop(self.stop, calls=bool(self.seen.get("tool_call")))
+        self.stop = settled_stop(self.stop, calls="tool_call" in self.seen)
         self._begin()
         self.state = "finished"
-        if self._writer.finish is not None:
-            self._writer.finish(self, self.context)
-        if self._writer.end is not None:
-            self.out.append((None, self._writer.end))
+        writer = self._writer
+        if writer.finish is not None:
+            writer.finish(self, self.context)
+        if writer.end is not None:
+            self.out.append((None, writer.end))
 
     def send_error(self) -> None:
         """Send `self.error`, and nothing after it; parts that are held back are dropped."""

@@ -48,7 +48,7 @@ class Tap:
         """Why the upstream stopped, once it did; `end` (or `tool`) when it only marked the end of the stream."""
         run = self._run
         reason = run.stop or ("end" if run.marked and run.error is None else None)
-        return settled_stop(reason, calls=bool(run.seen.get("tool_call"))) if reason else None
+        return settled_stop(reason, calls="tool_call" in run.seen) if reason else None
 
     @property
     def error(self) -> dict[str, Any] | None:
