@@ -24,7 +24,9 @@ _WANTED_BYTES = 2 << 30
 """Folders of tests that pass are deleted at once, so far less than this is used at any time."""
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
-settings.register_profile("tollgate", deadline=None)  # a slow machine is not a failure
+# a slow machine is not a failure, and a run does not depend on luck: `--hypothesis-profile=explore` draws new examples
+settings.register_profile("explore", deadline=None)
+settings.register_profile("tollgate", deadline=None, derandomize=True)
 settings.load_profile("tollgate")
 
 

@@ -10,6 +10,7 @@ from support.client import CutOff, Raw
 from support.inprocess import unspoken, write_config
 from support.running import free_port, start_gateway
 from support.usage_files import usage_rows
+from support.waiting import until
 
 KILLS = 20
 CLIENTS = 16
@@ -36,7 +37,9 @@ async def run_and_kill(folder, port: int, key: str, seen: list[str]) -> str:
     key = key or running.key
     stop = asyncio.Event()
     clients = [asyncio.create_task(send_requests(running.base, key, seen, stop)) for _ in range(CLIENTS)]
-    await asyncio.sleep(random.uniform(0.1, 0.6))
+    before = len(seen)
+    await until(lambda: len(seen) > before + 1)  # however slow the machine is
+    await asyncio.sleep(random.uniform(0, 0.5))
     running.kill()
     stop.set()
     await asyncio.gather(*clients)

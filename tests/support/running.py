@@ -32,9 +32,12 @@ def free_port() -> int:
     """A port that nobody listens on at this moment.
 
     It is below the ephemeral ports of the kernel: one of those could be assigned to another process before it is used.
+    Each process of a parallel run has ports of its own: a gateway listens only a second after its port was chosen.
     """
+    step = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    first = _FREE_PORTS[0] + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % step
     while True:
-        port = random.randrange(*_FREE_PORTS)
+        port = random.randrange(first, _FREE_PORTS[1], step)
         with contextlib.suppress(OSError), socket.socket() as sock:
             sock.bind(("127.0.0.1", port))
             return port
