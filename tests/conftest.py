@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from hypothesis import settings
 from support.patient import PatientLoop
 from support.postgres import Server, programs, running_postgres
 from support.shipped_mappings import read_once
+from support.waiting import wait_until
 
 _IN_MEMORY = Path("/dev/shm")
 _WANTED_BYTES = 2 << 30
@@ -80,6 +82,12 @@ def pytest_collection_finish() -> None:
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Gives each asynchronous test an event loop that tolerates a busy machine."""
     return {"asyncio": PatientLoop}
+
+
+@pytest.fixture
+def within_one_day() -> None:
+    """For tests whose results change at midnight (UTC): waits for it if it is less than half a minute away."""
+    wait_until(lambda: f"{datetime.now(UTC):%H:%M:%S}" < "23:59:30")
 
 
 @pytest.fixture

@@ -478,6 +478,7 @@ async def test_credits_are_exact(app, alice, send_chat):
     assert f"${Decimal(10) - spent}".rstrip("0").replace(" ", "") in page.replace(" ", "") and "a gift" in page
 
 
+@pytest.mark.usefixtures("within_one_day")
 async def test_the_credits_page_estimates_from_the_previous_seven_days(app, alice):
     ledger, now = app.services.ledger, datetime.now(UTC)
     assert "1 credit is 1 USD" in text_of(await alice.get("/credits")), "nothing spent yet"

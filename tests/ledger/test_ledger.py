@@ -338,6 +338,7 @@ async def test_a_spend_cap_stops_the_key_but_not_the_account(alice: Alice, windo
     alice.ledger.require_credits(other)
 
 
+@pytest.mark.usefixtures("within_one_day")
 @pytest.mark.parametrize(
     ("window", "days_ago", "counts"),
     [("day", 0, True), ("day", 1, False), ("week", 8, False), ("month", 32, False), ("total", 400, True)],
@@ -355,6 +356,7 @@ async def test_a_spend_cap_window_excludes_older_costs(
         assert (await ledger.keys_spent())[key.id] == (1 if counts else 0)
 
 
+@pytest.mark.usefixtures("within_one_day")
 async def test_sums_of_all_keys_and_accounts_are_read_at_once(alice_in_either: Alice) -> None:
     ledger = alice_in_either.ledger
     await ledger.create_account("bob")
