@@ -3,6 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+import pytest
+
 from tollgate.config.settings import Credits
 from tollgate.ledger.memory import Memory
 from tollgate.ledger.store import RECENT_IDS
@@ -21,6 +23,7 @@ def test_the_newest_request_ids_are_remembered_in_bounded_number() -> None:
     assert memory.spent_in_window("key_1", "total") == Decimal("0.001") * last
 
 
+@pytest.mark.usefixtures("within_one_day")
 def test_spend_is_kept_when_the_clock_jumps_and_days_are_bounded() -> None:
     memory = Memory(Credits())
     now = datetime.now(UTC)
