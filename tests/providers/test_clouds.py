@@ -413,3 +413,11 @@ def test_gemini_models_without_a_minimal_level_are_declared_to_always_think(prov
     found = [offer for offer in offers(provider) if offer.model.id == model]
     assert all(offer.can.get("thinking_always") for offer in found)
     assert found or provider == "vertex"
+
+
+@pytest.mark.parametrize(
+    "model, batch", [("gemini-embedding-001", 1), ("gemini-embedding-2", 1), ("text-embedding-005", 9)]
+)
+def test_vertex_sends_gemini_embedding_models_one_text_per_call(model, batch):
+    # "supports one instance per request" (Google's page on text embeddings); a 400: RooCodeInc/Roo-Code issue 5123
+    assert [offer.batch for offer in offers("vertex") if offer.model.upstream == model] == [batch]
