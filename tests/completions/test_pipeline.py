@@ -594,6 +594,23 @@ async def test_at_most_three_providers_are_called_to_count_tokens(tmp_path):
     assert (row["attempts"], row["outcome"], row["estimated"]) == (3, "ok", True)
 
 
+@pytest.mark.parametrize("answer, estimated", [(b'{"input_tokens": 7}', False), (b'{"input_tokens": true}', True)])
+async def test_tokens_are_counted_at_the_address_with_the_client_s_query(tmp_path, answer, estimated):
+    requests = []
+    speaks = "speaks: {messages: {path: /messages, count_tokens: /count, query: {v: '1'}, send: {body: $.messages}}}\n"
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme").replace("speaks: chat\n", speaks).replace("/acme/chat", "/acme")},
+        apps={"acme": replying(body=answer, seen=requests)},
+        environ=SECRET,
+    ) as here:
+        counted = await here.post("/v1/messages/count_tokens?beta=true", ASK)
+    ((_, path, _, sent),) = requests
+    assert path == "/count?v=1&beta=true"
+    assert json.loads(sent)["model"] == "up-1"  # `send:` does not apply here
+    assert counted.json()["input_tokens"] > 1 and ("x-tollgate-estimated" in counted.headers) is estimated
+
+
 async def test_tokens_of_stored_content_are_counted_only_for_its_account(tmp_path):
     kept = {"type": "document", "source": {"type": "file", "file_id": "file_1"}}
     body = {"model": "sandbox/echo", "messages": [{"role": "user", "content": [kept]}]}

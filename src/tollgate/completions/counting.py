@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from tollgate import tokens
+from tollgate.addresses import with_query
 from tollgate.completions.body import check_fields, read_json
 from tollgate.completions.estimate import own_tokens
 from tollgate.completions.models import model_of
@@ -93,11 +94,12 @@ async def _counted_by(
         context = Context(model=offer.model_facts, can=offer.can)
         context.set_headers(inbound.headers)
         raw = orjson.dumps(offer.request_edits(document, context))
-    call = call_to(offer, "POST", url, offer.headers(inbound.headers, native=True), raw)
+    call = call_to(offer, "POST", with_query(url, inbound.query), offer.headers(inbound.headers, native=True), raw)
     try:
         async with await services.client.open(call) as answer:
             counted = await answer.read(_MAX_ANSWER)
-            good = answer.status == 200 and isinstance(orjson.loads(counted).get("input_tokens"), int)
+            number = orjson.loads(counted).get("input_tokens")
+            good = answer.status == 200 and type(number) is int and number >= 0
     except (TollgateError, orjson.JSONDecodeError, AttributeError):
         return None
     return counted if good else None
