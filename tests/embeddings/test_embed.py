@@ -231,6 +231,20 @@ async def test_the_next_route_answers_in_its_own_format(tmp_path):
         assert "input_type" not in reply.headers["x-tollgate-dropped"]
 
 
+async def test_an_edit_that_drops_encoding_format_loses_nothing(tmp_path):
+    """Vectors are decoded here, and the SDKs send `encoding_format` with every request."""
+    dropping = ACME.replace("batch: 4", "batch: 4, request: [{drop: [encoding_format, user]}]")
+    asked = {**ONE, "encoding_format": "base64"}
+    async with gateway(tmp_path, providers={"acme": dropping}) as here:
+        reply = await here.post("/v1/embeddings", asked, x_tollgate_strict="true")
+        assert (reply.status_code, reply.json()["data"][0]["embedding"]) == (200, vector("Hello"))
+        assert "encoding_format" not in here.apps["acme"].calls[0][2]
+        refused = await here.post("/v1/embeddings", {**asked, "user": "u"}, x_tollgate_strict="true")
+        assert "strict mode: this model cannot take user" in refused.text
+        reply = await here.post("/v1/embeddings", {**asked, "user": "u"})
+        assert reply.headers["x-tollgate-dropped"] == "user"
+
+
 @pytest.mark.parametrize("template", ["{inputs: $.inputs}", "$.inputs"])
 async def test_a_request_may_be_a_bare_list_of_texts_and_an_answer_one_of_vectors(tmp_path, template):
     (tmp_path / "mappings").mkdir()

@@ -22,6 +22,7 @@ from tollgate.embeddings.request import EmbeddingRequest, Item
 from tollgate.embeddings.vectors import Native, as_native, packed_vector, split_vectors, vector_text
 from tollgate.errors import UpstreamError, UpstreamFailed
 from tollgate.mapping import Context, MappingFailure
+from tollgate.mapping.edits import EditList
 from tollgate.mapping.failures import clean
 from tollgate.mapping.provider.sends import Sent
 from tollgate.process.concurrency import few_at_once
@@ -179,8 +180,19 @@ def _body(
     if offer.request_edits is not None:
         context = exchange.attempt.context
         assert context is not None
-        document = offer.request_edits(document, context)
+        document = _edited(offer.request_edits, document, context)
     return offer.request_parts(document, stream=False)
+
+
+def _edited(edits: EditList, document: dict[str, Any], context: Context) -> Any:
+    """The document after the provider's edits. Dropping `encoding_format` loses nothing, in strict mode neither."""
+    strict, context.strict = context.strict, False
+    document = edits(document, context)
+    context.strict = strict
+    context.lost[:] = [words for words in context.lost if words not in _REPLACED]
+    if strict and context.lost:
+        context.refuse_loss(context.lost)
+    return document
 
 
 def _converted(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item]) -> dict[str, Any]:
