@@ -421,3 +421,11 @@ def test_gemini_models_without_a_minimal_level_are_declared_to_always_think(prov
 def test_vertex_sends_gemini_embedding_models_one_text_per_call(model, batch):
     # "supports one instance per request" (Google's page on text embeddings); a 400: RooCodeInc/Roo-Code issue 5123
     assert [offer.batch for offer in offers("vertex") if offer.model.upstream == model] == [batch]
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "azure-ai", "bedrock-mantle"])
+def test_services_with_anthropic_s_own_paths_count_tokens(provider):
+    # the page on token counting names Foundry and Bedrock; Anthropic's SDK sends these paths there
+    for offer in offers(provider):
+        if offer.endpoint == "messages":
+            assert offer.address.count_tokens == f"{offer.address.whole}/count_tokens"
