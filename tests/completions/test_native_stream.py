@@ -1,6 +1,7 @@
 """Native streams: bytes pass unchanged, usage is added to the finishing chunk, and every end is reported."""
 
 import json
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,21 +10,43 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mapping.provider_files import offer as offer_of
 from tollgate.completions import native_chat
+from tollgate.completions.attempt import Attempt
+from tollgate.completions.exchange import Exchange
 from tollgate.completions.marked_events import split_at_marks
-from tollgate.completions.missing_usage import MissingUsage
-from tollgate.completions.native_chat import ChatStream
-from tollgate.completions.native_plain import PlainStream, last_sequence
+from tollgate.completions.native_chat import NativeChat
+from tollgate.completions.native_plain import NativePlain, last_sequence
 from tollgate.completions.route_events import Reframed
-from tollgate.errors import UpstreamFailed
+from tollgate.config.files import built_in_mappings
+from tollgate.config.load import read_file
+from tollgate.mapping import compile_mapping
 from tollgate.sse import Decoder
 
+PROVIDER = """
+provider: acme
+url: https://api.acme.example/v1
+speaks: {chat: /chat/completions, messages: /messages}
+models: {acme/large: {}}
+"""
 
-def judge(chunk):
-    return UpstreamFailed("boom") if chunk.get("error") else None
+
+@cache
+def route(dialect: str) -> tuple[Any, dict[str, Any]]:
+    """A route that speaks the client's format, and the mappings."""
+    mappings = {name: compile_mapping(read_file(built_in_mappings() / f"{name}.yaml")) for name in ("chat", "messages")}
+    return offer_of(PROVIDER, endpoint=dialect, mappings=mappings), mappings
 
 
-MARKS = (b'"error"',)
+def native(dialect: str = "chat") -> Any:
+    """The stage for a native answer in this format."""
+    offer, mappings = route(dialect)
+    services: Any = SimpleNamespace(runtime=SimpleNamespace(current=SimpleNamespace(mappings=mappings)))
+    inbound: Any = SimpleNamespace(dialect=dialect, body=b"")
+    model: Any = None
+    exchange = Exchange(services, inbound, {}, model, True, {})
+    exchange.attempt = Attempt(offer, native=True)
+    return NativeChat(exchange, offer) if dialect == "chat" else NativePlain(exchange, offer)
 
 
 def sse(*events) -> bytes:
@@ -42,11 +65,12 @@ def chunk(delta=None, finish=None, index=0, **more):
 
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+HUB_USAGE = {"input": 3, "output": 2, "total": 5}
 USAGE_CHUNK = {**chunk(), "choices": [], "usage": USAGE}
 
 
-def through(raw: bytes, size: int) -> tuple[ChatStream, bytes]:
-    stream = ChatStream(judge, MARKS)
+def through(raw: bytes, size: int) -> tuple[NativeChat, bytes]:
+    stream = native()
     out = b"".join(stream.feed(raw[at : at + size]) for at in range(0, len(raw), size))
     return stream, out + stream.close()
 
@@ -63,7 +87,7 @@ def test_usage_is_merged_into_the_finishing_chunk_for_any_split_of_the_blocks(si
     stream, before = through(raw, size)
     assert stream.error is None
     assert before == b": comment\n\n" + sse(chunk({"role": "assistant"}), chunk({"content": "hi"}, usage=None))
-    events = Decoder().feed(stream.tail(stream.usage))
+    events = Decoder().feed(stream.tail())
     assert orjson.loads(events[0].data) == chunk(finish="stop", usage=USAGE)
     assert events[1].data == b"[DONE]" and len(events) == 2
 
@@ -93,12 +117,12 @@ def test_a_chat_stream_may_arrive_in_two_blocks_split_anywhere(ending):
     raw = sse(chunk({"content": "hi"}), chunk(finish="stop"), *ending)
     whole, passed = through(raw, len(raw))
     for cut in range(1, len(raw)):
-        stream = ChatStream(judge, MARKS)
+        stream = native()
         assert stream.feed(raw[:cut]) + stream.feed(raw[cut:]) + stream.close() == passed, cut
-        assert (stream.error, stream.usage, stream.tail(stream.usage)) == (
+        assert (stream.error, stream.usage(), stream.tail()) == (
             None,
-            whole.usage,
-            whole.tail(whole.usage),
+            whole.usage(),
+            whole.tail(),
         ), cut
 
 
@@ -108,7 +132,7 @@ def test_a_finishing_chunk_with_usage_passes_unchanged():
         b'"usage":{"prompt_tokens":1,"completion_tokens":1.0}}\n\n'
     )
     stream, _ = through(last + sse(b"[DONE]"), 9999)
-    assert stream.tail(stream.usage) == last + b"data: [DONE]\n\n"
+    assert stream.tail() == last + b"data: [DONE]\n\n"
 
 
 def test_usage_in_a_chunk_with_an_empty_choice_is_merged():
@@ -122,7 +146,7 @@ def test_usage_in_a_chunk_with_an_empty_choice_is_merged():
         9999,
     )
     assert out == sse(chunk({"content": "x"}))
-    assert orjson.loads(Decoder().feed(stream.tail(stream.usage))[0].data)["usage"] == USAGE
+    assert orjson.loads(Decoder().feed(stream.tail())[0].data)["usage"] == USAGE
 
 
 def test_fields_beside_usage_are_merged_into_the_finishing_chunk():
@@ -134,7 +158,7 @@ def test_fields_beside_usage_are_merged_into_the_finishing_chunk():
         ),
         100_000,
     )
-    assert orjson.loads(Decoder().feed(stream.tail(stream.usage))[0].data) == {
+    assert orjson.loads(Decoder().feed(stream.tail())[0].data) == {
         **chunk(finish="stop", usage=USAGE),
         "citations": ["https://a.example"],
     }
@@ -146,20 +170,20 @@ def test_the_last_usage_is_used_and_a_later_chunk_still_passes():
         sse(chunk(finish="stop"), {**USAGE_CHUNK, "usage": {"prompt_tokens": 1}}, USAGE_CHUNK, late, b"[DONE]"), 9999
     )
     assert out == sse(late)
-    assert stream.usage == USAGE
+    assert stream.usage() == HUB_USAGE
 
 
 def test_done_is_sent_even_if_the_upstream_does_not_send_it():
     stream, _ = through(sse(chunk({"content": "x"}), chunk(finish="length")), 9999)
     assert stream.error is None
-    assert stream.tail(None).endswith(b"data: [DONE]\n\n")
+    assert stream.tail().endswith(b"data: [DONE]\n\n")
 
 
 def test_every_choice_keeps_its_finishing_chunk():
     first, second = chunk(finish="stop"), chunk(finish="length", index=1)
     stream, out = through(sse(first, chunk({"content": "b"}, index=1), second, USAGE_CHUNK, b"[DONE]"), 9999)
     assert sse(first) in out
-    assert orjson.loads(Decoder().feed(stream.tail(stream.usage))[0].data) == {**second, "usage": USAGE}
+    assert orjson.loads(Decoder().feed(stream.tail())[0].data) == {**second, "usage": USAGE}
 
 
 @pytest.mark.parametrize("index", [{}, [0], None, "0"], ids=["an object", "a list", "null", "a string"])
@@ -168,7 +192,7 @@ def test_a_choice_with_an_invalid_index_passes(index):
         chunk({"content": "a"}, index=index), chunk(finish="stop", index=index), chunk({"content": "b"}), USAGE_CHUNK
     )
     stream, out = through(raw + b"data: [DONE]\n\n", len(raw))
-    assert stream.usage == USAGE and out.count(b'"index":' + orjson.dumps(index)) == 2
+    assert stream.usage() == HUB_USAGE and out.count(b'"index":' + orjson.dumps(index)) == 2
 
 
 def test_a_stream_without_a_finishing_chunk_is_an_error():
@@ -196,7 +220,7 @@ def test_invalid_utf8_does_not_reach_the_client():
 def test_bytes_after_the_end_mark_are_not_passed_on(left, size):
     finish = chunk(finish="stop", usage={"prompt_tokens": 1, "completion_tokens": 1})
     stream, out = through(sse(chunk({"content": "Hi"}), finish) + b"data: [DONE]\n\n" + left, size)
-    events = [event.data for event in Decoder().feed(out + stream.tail(stream.usage)) if event.data]
+    events = [event.data for event in Decoder().feed(out + stream.tail()) if event.data]
     assert (
         json.loads(events[-2]) == finish
         and events[-1] == b"[DONE]"
@@ -212,32 +236,28 @@ def test_every_received_event_is_available_for_any_line_ending(end):
     assert [event["choices"][0]["delta"].get("content") for event in stream.received()] == ["a", "b", None]
 
 
-def watch(name, event):
-    return event.get("type") == "message_stop"
-
-
 def test_a_messages_stream_passes_byte_for_byte_and_holds_its_last_event():
     start = b'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":1}}  }\n\n'
     ping = b'event: ping\ndata: {"type": "ping"}\n\n'
+    delta = (
+        b'event: message_delta\ndata: {"type":"message_delta", "delta":{"stop_reason":"end_turn"},'
+        b'"usage":{"output_tokens":1} }\n\n'
+    )
     stop = b'event: message_stop\ndata: {"type":"message_stop"   }\n\n'
-    stream = PlainStream(judge, MARKS, (b'"message_',), watch, MissingUsage(lambda usage: usage, 0, lambda: True))
-    assert stream.feed(start + ping[:10]) + stream.feed(ping[10:] + stop) == start + ping
+    stream = native("messages")
+    assert stream.feed(start + ping[:10]) + stream.feed(ping[10:] + delta + stop) == start + ping + delta
     assert stream.ended and stream.close() == b"" and stream.error is None
-    assert stream.tail(None) == stop
+    assert stream.tail() == stop
 
 
 @pytest.mark.parametrize(
     "rest", [b"event: response.created\ndata: ", b"event: response.created", b"data:", b": no end"]
 )
-@pytest.mark.parametrize("protocol", ["chat", "plain"])
+@pytest.mark.parametrize("protocol", ["chat", "messages"])
 def test_an_event_without_complete_data_is_not_passed_on(rest, protocol):
     """It would count as the first event of an answer (no other route is tried after it), and its empty data is not
     JSON."""
-    stream = (
-        ChatStream(judge, MARKS)
-        if protocol == "chat"
-        else PlainStream(judge, MARKS, (b"end",), lambda *_: False, MissingUsage(lambda usage: usage, 0, lambda: True))
-    )
+    stream = native(protocol)
     assert stream.feed(rest) + stream.close() == b""
     assert stream.error is not None
 
@@ -248,13 +268,13 @@ def test_the_last_usage_is_found_even_if_it_is_formatted_differently(own):
     first, no mark matches the model's own last chunk."""
     earlier = {**USAGE_CHUNK, "usage": {"prompt_tokens": 99, "completion_tokens": 1, "total_tokens": 100}}
     chunks = [chunk({"role": "assistant"}), chunk({"content": "hi"}), chunk(finish="stop"), USAGE_CHUNK]
-    stream, sent = ChatStream(judge, MARKS), b""
+    stream = native()
     for number, each in enumerate([earlier, *chunks]):
         written = orjson.dumps(each) if number <= own else json.dumps(each).encode()
-        sent = stream.feed(b"data: " + written + b"\n\n") or sent
-    sent = stream.feed(b"data: [DONE]\n\n") or sent
-    assert stream.overlooked(sent) == USAGE == stream.overlooked(sent)
-    (last, done) = [event.data for event in Decoder().feed(stream.tail(stream.usage))]
+        stream.feed(b"data: " + written + b"\n\n")
+    stream.feed(b"data: [DONE]\n\n")
+    assert stream.usage() == HUB_USAGE == stream.usage()
+    (last, done) = [event.data for event in Decoder().feed(stream.tail())]
     assert (orjson.loads(last)["usage"], done) == (USAGE, b"[DONE]")
 
 
@@ -263,34 +283,19 @@ def test_the_last_usage_is_found_even_if_it_is_formatted_differently(own):
 )
 @pytest.mark.parametrize("ends", [True, False], ids=["the answer's end", "another event"])
 def test_a_last_event_without_its_blank_line_gets_one(blank, ends):
-    delta, stop = b"event: content_block_stop\ndata: {}\n\n", b'event: message_stop\ndata: {"type":"message_stop"}'
-    stream = PlainStream(
-        judge, MARKS, (b'"message_',), lambda name, event: ends, MissingUsage(lambda usage: usage, 0, lambda: True)
-    )
-    out = stream.feed(delta + stop + blank) + stream.close() + stream.tail(None)
-    assert out.startswith(delta + stop) and stream.ended is ends
-    assert [event.name for event in Decoder().feed(out) if event.data] == ["content_block_stop", "message_stop"]
+    delta, name = b"event: content_block_stop\ndata: {}\n\n", "message_stop" if ends else "message_start"
+    last = f'event: {name}\ndata: {{"type":"{name}","message":{{"usage":{{"input_tokens":1}}}}}}'.encode()
+    stream = native("messages")
+    out = stream.feed(delta + last + blank) + stream.close() + stream.tail()
+    assert out.startswith(delta + last) and stream.ended is ends
+    assert [event.name for event in Decoder().feed(out) if event.data] == ["content_block_stop", name]
 
 
 @pytest.mark.parametrize("blank", [b"\n\n", b"\n", b""], ids=["a blank line", "a line feed", "nothing"])
 def test_an_answer_with_a_stop_reason_is_complete_without_its_last_event(blank):
     delta = b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn"}}'
-    end = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
-    types = []
-
-    def see(name, event):
-        types.append(event["type"])
-        return False
-
-    stream = PlainStream(
-        judge,
-        MARKS,
-        (b'"message_',),
-        see,
-        MissingUsage(lambda usage: usage, 0, lambda: True),
-        lambda: end if "message_delta" in types else b"",
-    )
-    out = stream.feed(delta + blank) + stream.close() + stream.tail(None)
+    stream = native("messages")
+    out = stream.feed(delta + blank) + stream.close() + stream.tail()
     assert stream.ended and stream.error is None
     assert [event.name for event in Decoder().feed(out) if event.data] == ["message_delta", "message_stop"]
 
@@ -337,7 +342,7 @@ def test_json_with_any_spacing_is_read(space):
     )
     for size in (50, 1000):
         stream, out = through(raw, size)
-        assert stream.usage == USAGE and stream.error is None
+        assert stream.usage() == HUB_USAGE and stream.error is None
         assert b"finish_reason" in out and b'"stop"' not in out
 
 

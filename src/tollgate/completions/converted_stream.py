@@ -13,8 +13,9 @@ from tollgate.completions.kept_thoughts import keep_thoughts
 from tollgate.completions.opening import is_opening, opening_of
 from tollgate.completions.repeated_deltas import take_repeated_deltas
 from tollgate.completions.route_events import Received, RouteEvents
+from tollgate.completions.stage import Stage
 from tollgate.completions.usage_rule import UsageRule
-from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed
+from tollgate.errors import TollgateError, UpstreamFailed
 from tollgate.mapping import Out, StreamConverter, Tap
 from tollgate.mapping.streams.run import ENDED_EARLY
 from tollgate.public_errors import public_message
@@ -33,8 +34,12 @@ _MOST_RECEIVED = 256 * 1024 * 1024
 million tokens, one event each, are less than this."""
 
 
-class ConvertedStream:
-    """The stage for a route of another protocol. The converter knows which parts are open; this class moves bytes."""
+class ConvertedStream(Stage):
+    """The stage for a route of another protocol. The converter knows which parts are open; this class moves bytes.
+
+    A converted answer holds no ids of provider state, its encrypted values are sealed with their provider's name, and a
+    failure is never passed on unchanged.
+    """
 
     def __init__(self, exchange: Exchange, offer: Offer) -> None:
         context = exchange.attempt.context
@@ -49,13 +54,9 @@ class ConvertedStream:
         self._rule = UsageRule(offer.usage.read) if offer.usage.read is not None else None
         self._received = 0
         self._received_any = False
-        self.begun = False
         self._opening = opening_of(exchange, offer)
-        self.error: UpstreamError | None = None
-        self.ended = False
 
     def feed(self, block: bytes) -> bytes:
-        """The client's events for this block of upstream bytes."""
         events, converter = self._events, self._converter
         began = converter.started
         self._received += len(block)
@@ -70,7 +71,6 @@ class ConvertedStream:
         return out if began else self._if_answered(out)
 
     def close(self) -> bytes:
-        """The upstream's body ended; the finishing events are made by `tail`."""
         converter = self._converter
         began = converter.started
         out = self._take(self._events.finish())
@@ -104,36 +104,20 @@ class ConvertedStream:
         )
 
     def usage(self) -> dict[str, Any] | None:
-        """Hub usage as reported so far."""
         return self._rule and self._rule.usage or self._converter.usage or None
 
     @property
     def counted(self) -> bool:
-        """Whether the usage is that of the whole answer: every format sends it with the end."""
-        return self._converter.stop is not None
+        return self._converter.stop is not None  # every format sends its usage with the end
 
     def tier(self) -> str | None:
-        """The service tier that the upstream reported."""
         tier = self._converter.response_field("service_tier")
         return tier if isinstance(tier, str) else None
 
-    def minted(self) -> list[str]:
-        """None: a converted answer holds no id of provider state."""
-        return []
-
-    def encrypted(self) -> tuple[str, ...]:
-        """None: encrypted values in a converted answer are sealed with their provider's name."""
-        return ()
-
-    def reported_error(self) -> None:
-        """None: a failure is never passed on unchanged."""
-
     async def estimate(self) -> dict[str, Any]:
-        """Hub usage estimated from what was received."""
         return await estimate_usage(self._exchange, texts_of_parts(self._converter.parts()))
 
     def tail(self) -> bytes:
-        """The finishing events, with the usage that was recorded."""
         keep_thoughts(self._exchange, self._offer, self._converter.parts())
         self._converter.usage = self._exchange.reported_usage()
         ending = self._converter.finish()
@@ -147,7 +131,6 @@ class ConvertedStream:
         return self._converter.hub
 
     def failure(self, error: TollgateError) -> bytes:
-        """The events that report an error and end the stream."""
         if self._exchange.hub_usage:
             self._converter.usage = self._exchange.reported_usage()
         kind = "overloaded_error" if getattr(error, "overloaded", False) else None

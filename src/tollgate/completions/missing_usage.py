@@ -15,48 +15,6 @@ from tollgate.mapping import Context, response_from_hub
 if TYPE_CHECKING:
     from tollgate.completions.exchange import Exchange
 
-_LAST_RESPONSE = frozenset({"response.completed", "response.incomplete"})
-
-
-class MissingUsage:
-    """For one stream. `write` turns hub usage into the format's own; `expected` is the estimated number of input
-    tokens; `reported` says whether the provider has reported usage so far; `name` is the model name for the first
-    event, for clients that accept no other."""
-
-    __slots__ = ("_expected", "_name", "_reported", "_write")
-
-    def __init__(
-        self,
-        write: Callable[[dict[str, Any]], Any],
-        expected: int,
-        reported: Callable[[], bool],
-        name: str | None = None,
-    ) -> None:
-        self._write = write
-        self._expected = expected
-        self._reported = reported
-        self._name = name
-
-    def begun(self, event: dict[str, Any]) -> dict[str, Any] | None:
-        """A `message_start` event with usage and the model's name put in; None if the event needs no change."""
-        message = event.get("message")
-        if event.get("type") != "message_start" or not isinstance(message, dict):
-            return None
-        named = renamed_start(event, self._name)
-        if message.get("usage"):
-            return None if named is event else named
-        return {**named, "message": {**named["message"], "usage": self._write({"input": self._expected, "output": 0})}}
-
-    def lacks(self, event: dict[str, Any]) -> bool:
-        """Whether this event should hold the final usage and does not."""
-        kind = event.get("type")
-        if kind == "message_delta":
-            return not event.get("usage") and not self._reported()
-        if not isinstance(kind, str) or kind not in _LAST_RESPONSE:
-            return False
-        response = event.get("response")
-        return isinstance(response, dict) and not response.get("usage")
-
 
 def written_usage(exchange: Exchange, hub_usage: dict[str, Any]) -> Any:
     """Hub usage in the client's format."""
@@ -69,3 +27,28 @@ def filled(event: dict[str, Any], usage: Any) -> dict[str, Any]:
     if "response" in event:
         return {**event, "response": {**event["response"], "usage": usage}}
     return {**event, "usage": usage}
+
+
+def filled_start(event: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
+    """A `message_start` event with usage, and with the model's name for clients that accept no other; the same object
+    if nothing changes."""
+    message = event.get("message")
+    if event.get("type") != "message_start" or not isinstance(message, dict):
+        return event
+    named = renamed_start(event, exchange.asked_model)
+    if message.get("usage"):
+        return named
+    usage = written_usage(exchange, {"input": exchange.admitted_tokens, "output": 0})
+    return {**named, "message": {**named["message"], "usage": usage}}
+
+
+def lacks_usage(event: dict[str, Any], reported: Callable[[], bool]) -> bool:
+    """Whether this event should hold the final usage and does not. `reported` says whether the provider has reported
+    usage so far."""
+    kind = event.get("type")
+    if kind == "message_delta":
+        return not event.get("usage") and not reported()
+    if kind not in ("response.completed", "response.incomplete"):
+        return False
+    response = event.get("response")
+    return isinstance(response, dict) and not response.get("usage")

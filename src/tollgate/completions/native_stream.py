@@ -7,20 +7,30 @@ sent once the row is durable. `native_chat.py` and `native_plain.py` interpret t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from tollgate.completions.estimate import estimate_usage, texts_of_events
+from tollgate.completions.judging import reported_failure, unfit_answer
 from tollgate.completions.marked_events import split_at_marks
 from tollgate.completions.native import parsed_event, valid_utf8
-from tollgate.errors import AnswerLost, UpstreamError
+from tollgate.completions.opening import answers, opening_of
+from tollgate.completions.route_events import Reframed, converts_frames
+from tollgate.completions.stage import Stage
+from tollgate.errors import AnswerLost, TollgateError, UpstreamError
 from tollgate.mapping.streams.run import ENDED_EARLY
+from tollgate.public_errors import stream_error_events
 from tollgate.sse import BLANK, Decoder, Event
 
-Judge = Callable[[dict[str, Any]], UpstreamError | None]
+if TYPE_CHECKING:
+    from tollgate.completions.exchange import Exchange
+    from tollgate.mapping import Tap
+    from tollgate.routing import Offer
+
 Marks = tuple[bytes, ...] | None
-"""Substrings of which every error event contains one (`ErrorRules.event_marks`); None: every event must be judged."""
+"""Substrings of the events that must be parsed: every such event contains one; None: every event must be parsed."""
 
 _KEEP_BYTES = 64 * 1024
 """How much of an answer is kept for estimating its tokens if the upstream reports none; the estimate is scaled up for
@@ -65,42 +75,93 @@ class KeptBlocks:
         return self.total / self.held if self.held else 1.0
 
 
-class NativeStream:
-    """What both kinds of stream share: cutting blocks at marks, and decoding the events that must be parsed.
+class NativeStream(Stage):
+    """What both kinds of native stream share: cutting blocks at marks, and decoding the events that must be parsed.
 
-    `error` is set when the upstream reports one, or breaks off; `ended` once it has sent the end of the answer.
+    Its parts never refer back to it, so it is freed without garbage collection.
     """
 
-    finish: dict[str, Any] | None = None
-    """The chunk that finishes the answer, in a format where more chunks may follow it."""
-
-    def __init__(self, judge: Judge, marks: Marks) -> None:
-        self.kept = KeptBlocks()
-        self.error: UpstreamError | None = None
-        self.ended = False
-        self._decoder = Decoder()
-        self._judge = judge
+    def __init__(self, exchange: Exchange, offer: Offer, marks: Marks) -> None:
+        self._exchange = exchange
+        self._offer = offer
+        self._dialect = exchange.inbound.dialect
         self._marks = marks
+        self._decoder = Decoder()
+        self._kept = KeptBlocks()
+        self._sent = b""
+        """The last bytes sent to the client; in a responses stream the last ones with a `sequence_number`."""
+        self._opening = opening_of(exchange, offer)
+        self._reframed = Reframed(offer, self._dialect) if converts_frames(offer) else None
 
     def feed(self, block: bytes) -> bytes:
-        """The bytes that may be sent after this block of upstream bytes."""
-        out = self._feed(block)
+        if self._reframed is None:
+            out = self._pass(block)
+        else:
+            out = self._pass(self._reframed.feed(block))
+            self._note_unfit()
         if out:
-            self.kept.add(out)
+            self._kept.add(out)
+            if self._dialect != "responses" or b'"sequence_number"' in out:
+                self._sent = out
+            if not self.begun:
+                self.begun = answers(out, self._opening)
         return out
 
-    def received(self) -> list[Any]:
-        """The parsed events of the kept part, for a token estimate."""
-        return self.kept.events()
-
     def close(self) -> bytes:
-        """The upstream's body ended: what may still be sent. Afterwards `error` is set if the answer is incomplete."""
-        out = self._rest()
-        if self.finish is None and not self.ended and self.error is None:
+        out = b""
+        if self._reframed is not None:
+            out = self._pass(self._reframed.finish())
+            self._kept.add(out)
+            self._note_unfit()
+        out += self._rest()
+        if out:
+            self._sent = out
+            self.begun = self.begun or answers(out, self._opening)
+        if self.error is None and not self._is_complete():
             self.error = AnswerLost(ENDED_EARLY)
         return out
 
-    def _feed(self, block: bytes) -> bytes:
+    async def estimate(self) -> dict[str, Any]:
+        texts = texts_of_events(self._offer.mapping, self.received())
+        return await estimate_usage(self._exchange, texts, scale=self._kept.scale)
+
+    def reported_error(self) -> UpstreamError | None:
+        tap = self._ending()
+        if tap is None or tap.error is None and tap.stop != "error":
+            return None
+        return reported_failure(self._offer, tap.error)
+
+    def failure(self, error: TollgateError) -> bytes:
+        return self._apart() + stream_error_events(self._dialect, error)
+
+    @abstractmethod
+    def _event(self, event: Event, out: list[bytes]) -> None:
+        """Read one event; adds to `out` what may be sent now."""
+
+    @abstractmethod
+    def _is_complete(self) -> bool:
+        """Whether an answer whose body ended has its end, and content or a stop reason."""
+
+    @abstractmethod
+    def _ending(self) -> Tap | None:
+        """What the mapping reads in the answer's end; None where the end cannot report a failure."""
+
+    def received(self) -> list[Any]:
+        """The parsed events of the kept part, for a token estimate."""
+        return self._kept.events()
+
+    def _apart(self) -> bytes:
+        """The blank line that must come before an event of our own, if what was sent does not end in one."""
+        return b"" if not self._sent or self._sent.endswith(BLANK) else b"\n\n"
+
+    def _note_unfit(self) -> None:
+        """Fail the answer at an event that the provider file's edits could not be applied to."""
+        unfit = self._reframed.unfit if self._reframed is not None else None
+        if unfit is not None and self.error is None:
+            self.error = unfit_answer(self._offer, unfit)
+
+    def _pass(self, block: bytes) -> bytes:
+        """The bytes that may be sent after this block of upstream bytes."""
         if self._marks is None or block.find(b"\r") >= 0 or self.ended:
             return self._take(self._decoder.feed(block))
         before = b""
@@ -151,6 +212,3 @@ class NativeStream:
                 break
             self._event(event, out)
         return b"".join(out)
-
-    def _event(self, event: Event, out: list[bytes]) -> None:
-        raise NotImplementedError

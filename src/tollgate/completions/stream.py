@@ -8,9 +8,8 @@ or, if the client left, with the upstream call cancelled.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any, Protocol
 
 from tollgate.completions.converted_stream import ConvertedStream
 from tollgate.completions.estimate import completed, missing_sides, plausible_usage
@@ -18,8 +17,9 @@ from tollgate.completions.exchange import Exchange
 from tollgate.completions.judging import AttemptFailed, without_frames
 from tollgate.completions.native_chat import NativeChat
 from tollgate.completions.native_plain import NativePlain
+from tollgate.completions.stage import Stage
 from tollgate.completions.stateful import remember_state
-from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed
+from tollgate.errors import UpstreamError, UpstreamFailed
 from tollgate.routing import Offer
 from tollgate.services import LastBlock, Reply
 from tollgate.sse import BOM
@@ -32,56 +32,6 @@ _MOST_BEFORE = 64 * 1024
 """Most bytes of comments before an answer: a keep-alive comment is some 25 bytes every few seconds."""
 _MOST_OPENING = 4 * 1024 * 1024
 """Most bytes of events before the first content: some formats repeat the request's instructions and tools there."""
-
-
-class Stage(Protocol):
-    """What `_pump` drives: a native stream (`native_chat.py`, `native_plain.py`) or a converted one
-    (`converted_stream.py`)."""
-
-    error: UpstreamError | None
-    """Why the answer failed: reported by the upstream, or broken off. Nothing more is fed once it is set."""
-
-    begun: bool
-    """Content of the answer has arrived; until then another route may still be tried."""
-
-    @property
-    def ended(self) -> bool:
-        """True once the upstream has sent the event that ends its answer."""
-
-    def feed(self, block: bytes) -> bytes:
-        """The client's bytes for a block of upstream bytes; the end of the answer is held back for `tail`."""
-
-    def close(self) -> bytes:
-        """The upstream's body ended: the client's bytes for what was left unfinished. Sets `error` when the answer is
-        incomplete."""
-
-    def usage(self) -> dict[str, Any] | None:
-        """Hub usage as the upstream reported it so far."""
-
-    @property
-    def counted(self) -> bool:
-        """Whether the usage reported so far is that of the whole answer."""
-
-    def tier(self) -> str | None:
-        """The service tier that the upstream reports."""
-
-    def minted(self) -> list[str]:
-        """Ids in the answer under which the provider stores state (`state_ids.py`)."""
-
-    def encrypted(self) -> Collection[str]:
-        """Encrypted values in the answer, which only its provider can read (`minters.py`)."""
-
-    def reported_error(self) -> UpstreamError | None:
-        """The failure that the answer's own last event reports; the client gets that event unchanged."""
-
-    async def estimate(self) -> dict[str, Any]:
-        """Hub usage estimated from what was received."""
-
-    def tail(self) -> bytes:
-        """The end of the answer, with the exchange's usage where the format shows it."""
-
-    def failure(self, error: TollgateError) -> bytes:
-        """The events that report `error` and end the stream."""
 
 
 async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
