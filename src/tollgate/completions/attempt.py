@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from tollgate.errors import UpstreamError
     from tollgate.mapping import Context
-    from tollgate.mapping.provider.sends import Sent
     from tollgate.routing import Offer
 
 
@@ -30,10 +29,6 @@ class Attempt:
     """The context of its conversion or edits, with the list of what they lost."""
     tier_sent: bool = True
     """False when the caller's service tier did not make it into the body that was sent."""
-    document: Any = None
-    """The finished request, while calls are made before it."""
-    sent: Sent | None = None
-    """The parts of the request outside its body, if its endpoint has `send:`."""
     words: tuple[str, ...] = ()
     """Values in the body that was sent on which a price may depend."""
     first_byte_ms: float | None = None

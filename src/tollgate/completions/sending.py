@@ -30,26 +30,33 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     inbound, attempt = exchange.inbound, exchange.attempt
     stream = asks_stream(exchange, offer)
     headers = offer.headers(inbound.headers, stream=stream, native=attempt.native)
+    method = "POST"
+    document: Any
     if attempt.native:
         edited = exchange.sealed or exchange.minters or offer.request_edits is not None
-        body = (
-            await run_off_loop(passed_body, exchange, offer, stream)
+        document = (
+            await run_off_loop(edited_document, exchange, offer, stream)
             if edited and exchange.is_long()
-            else passed_body(exchange, offer, stream)
+            else edited_document(exchange, offer, stream)
         )
         headers = native_headers(inbound.headers, headers, offer.made_headers)
         url = offer.url(stream, inbound.query)
     else:
-        body, url = await converted_body(exchange, offer), offer.url(stream)
-    method = "POST"
-    if offer.shaped:
+        document, url = await converted_document(exchange, offer), offer.url(stream)
+    if document is None and attempt.native:
+        body = native_body(inbound.body, exchange.body, offer.model.upstream, ask_usage=_asks_usage(offer, stream))
+    else:
         if offer.prepares:
-            document, attempt.document = attempt.document, None
-            body = _written(exchange, offer, await prepared(exchange, offer, document), stream)
-        if (sent := attempt.sent) is not None:
+            document = await prepared(exchange, offer, document)
+        body, sent = (
+            await run_off_loop(offer.request_parts, document, stream=stream)
+            if offer.encoding != "json" and exchange.is_long()
+            else offer.request_parts(document, stream=stream)
+        )
+        if sent is not None:
             method, url, headers = sent.method, sent.full_url(url), sent.all_headers(headers)
     call = call_to(offer, method, url, headers, body, stream)
-    del body
+    del document, body
     if not attempt.routes_left:
         exchange.drop_client_bytes()
     began = time.perf_counter()
@@ -65,38 +72,36 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     return answer
 
 
-def passed_body(exchange: Exchange, offer: Offer, stream: bool) -> bytes:
-    """The bytes to send when both sides speak the same protocol: the client's own bytes if no edit applies. `stream`:
-    whether the route is asked for a stream, which may differ from what the client asked for."""
-    body, upstream, attempt = exchange.body, offer.model.upstream, exchange.attempt
-    ask_usage = stream and offer.protocol == "chat"
-    gathered, replayed = stream and not exchange.stream, exchange.stream and not stream
-    if (gathered or replayed or offer.in_text is not None) and type(several := body.get("n")) is int and several > 1:
+def edited_document(exchange: Exchange, offer: Offer, stream: bool) -> dict[str, Any] | None:
+    """The request when both sides speak the same protocol; None if the client's own bytes are sent. `stream`: whether
+    the route is asked for a stream, which may differ from what the client asked for."""
+    body, attempt = exchange.body, exchange.attempt
+    other_way = stream != exchange.stream
+    if (other_way or offer.in_text is not None) and type(several := body.get("n")) is int and several > 1:
         raise BadRequest("n is greater than 1; this model returns one answer per request", param="n")
-    if gathered:
+    if other_way and stream:
         body = {**body, "stream": True}
-    elif replayed:
+    elif other_way:
         body = {name: value for name, value in body.items() if name not in ("stream", "stream_options")}
-    rewritten = gathered or replayed or offer.encoding != "json" or offer.shaped
+    rewritten = other_way or offer.encoding != "json" or offer.shaped
     foreign = unreadable(exchange.minters, offer) if exchange.minters else frozenset()
     sealed = exchange.sealed or bool(foreign)
-    if sealed or offer.request_edits is not None or rewritten:
-        context = attempt.context = context_of(exchange, offer)
-        if sealed:
-            body = without_sealed(offer.protocol, body, context, foreign)
-        document = native_document(body, upstream, ask_usage=ask_usage)
-        edited = offer.request_edits(document, context) if offer.request_edits is not None else document
-        attempt.tier_sent = edited.get("service_tier") is not None
-        attempt.words = offer.usage.words_of(edited)
-        if sealed or edited is not document or rewritten:
-            return _shaped(exchange, offer, edited, stream) if offer.shaped else offer.encoded(edited)
-    elif offer.usage.words is not None:
-        attempt.words = offer.usage.words_of(body)
-    return native_body(exchange.inbound.body, body, upstream, ask_usage=ask_usage)
+    if not sealed and offer.request_edits is None and not rewritten:
+        if offer.usage.words is not None:
+            attempt.words = offer.usage.words_of(body)
+        return None
+    context = attempt.context = context_of(exchange, offer)
+    if sealed:
+        body = without_sealed(offer.protocol, body, context, foreign)
+    document = native_document(body, offer.model.upstream, ask_usage=_asks_usage(offer, stream))
+    edited: dict[str, Any] = offer.request_edits(document, context) if offer.request_edits is not None else document
+    attempt.tier_sent = edited.get("service_tier") is not None
+    attempt.words = offer.usage.words_of(edited)
+    return edited if sealed or rewritten or edited is not document else None
 
 
-async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
-    """The bytes to send in another protocol: the request converted, then the provider's edits applied."""
+async def converted_document(exchange: Exchange, offer: Offer) -> Any:
+    """The request in another protocol: converted, then the provider's edits applied."""
     attempt = exchange.attempt
     context = attempt.context = context_of(exchange, offer)
     if exchange.stream:
@@ -124,30 +129,14 @@ async def converted_body(exchange: Exchange, offer: Offer) -> bytes:
         )
     read_tier = offer.mapping.sent_tier
     attempt.tier_sent = read_tier is not None and read_tier(document, context) is not None
-    attempt.words = offer.usage.words_of(document)
-    try:
-        if offer.shaped:
-            return _shaped(exchange, offer, document, asks_stream(exchange, offer))
-        return offer.encoded(document)
-    except TypeError as error:
-        # the arguments of a tool call are JSON text of their own, perhaps too deep or with too large numbers to write
-        raise BadRequest(
-            f"the request cannot be converted for this model: {str(error)[:200]}", code="cannot_convert"
-        ) from None
+    if offer.usage.words is not None:
+        attempt.words = offer.usage.words_of(document)
+    return document
 
 
-def _shaped(exchange: Exchange, offer: Offer, document: Any, stream: bool) -> bytes:
-    """The bytes of the request's body; empty if calls are made before it: the attempt keeps the request for them."""
-    if offer.prepares:
-        exchange.attempt.document = document
-        return b""
-    return _written(exchange, offer, document, stream)
-
-
-def _written(exchange: Exchange, offer: Offer, document: Any, stream: bool) -> bytes:
-    """The bytes of the request's body; the parts outside of it are noted in the attempt."""
-    body, exchange.attempt.sent = offer.request_parts(document, stream=stream)
-    return body
+def _asks_usage(offer: Offer, stream: bool) -> bool:
+    """Whether a native body asks for usage at the end of the stream."""
+    return stream and offer.protocol == "chat"
 
 
 def _hub_of(exchange: Exchange, offer: Offer, context: Context) -> dict[str, Any]:

@@ -119,6 +119,10 @@ class Offer:
     shaped: bool = field(init=False)
     """Whether more than a POST of the request's body is sent: `prepares` or `sends` apply."""
 
+    minter: str = field(init=False)
+    """Who can read what this upstream encrypts or signs: the word in `can: {signatures_of: ...}`; empty for the vendor
+    of the format."""
+
     def __post_init__(self) -> None:
         mapping, can, polling = self.mapping, self.can, self.polling
         streams = (mapping is None or mapping.stream_in is not None) and can.get("streams") is not False
@@ -128,6 +132,7 @@ class Offer:
         object.__setattr__(self, "streams", streams)
         object.__setattr__(self, "whole", whole)
         object.__setattr__(self, "shaped", bool(self.prepares) or self.sends is not None)
+        object.__setattr__(self, "minter", str(can.get("signatures_of") or ""))
 
     def for_answer(self, headers: Values, request: Any) -> Offer:
         """This offer with the usage template for a streamed answer with these headers to a client's request: without
@@ -140,45 +145,37 @@ class Offer:
         usage = self.usage.for_request(request)
         return self if usage is self.usage else replace(self, usage=usage)
 
-    @property
-    def minter(self) -> str:
-        """Who can read what this upstream encrypts or signs: the word in `can: {signatures_of: ...}`; empty for the
-        vendor of the format."""
-        return str(self.can.get("signatures_of") or "")
-
     def url(self, stream: bool, query: str = "") -> str:
         """The address to call; `query` is the client's raw query string on the native path, or empty."""
         address = self.address.stream if stream else self.address.whole
         return with_query(address, query) if query else address
 
-    def encoded(self, document: Any) -> bytes:
-        """A request's document as the bytes to send. TypeError if it cannot be JSON, `UnfitRequest` if it cannot be
-        a form."""
-        if self.encoding == "json":
-            return orjson.dumps(document)
-        return self.written(document, self.encoding)[0]
-
     def request_parts(self, document: Any, *, stream: bool) -> tuple[bytes, Sent | None]:
         """The bytes of the body for a finished request, and its parts outside the body (None without `send:`). Raises
-        as `encoded`."""
-        if self.sends is None:
-            return self.encoded(document), None
-        sent = self.sends.of(document, self.model_facts, stream=stream)
-        return (self.encoded(sent.body) if sent.body is not None else b""), sent
+        `UnfitRequest` if it cannot be written."""
+        sent: Sent | None = None
+        if self.sends is not None:
+            sent = self.sends.of(document, self.model_facts, stream=stream)
+            if sent.body is None:
+                return b"", sent
+            document = sent.body
+        return self.written(document, self.encoding)[0], sent
 
     def written(self, document: Any, encoding: BodyEncoding) -> tuple[bytes, str]:
-        """A document as bytes in this encoding, and their content type; raises as `encoded`."""
+        """A document as bytes in this encoding, and their content type. Raises `UnfitRequest` if it cannot be JSON, or
+        not a form."""
         kind = CONTENT_TYPES[encoding]
-        if encoding == "json":
-            return orjson.dumps(document), kind
-        if type(document) is not dict:
-            raise UnfitRequest(
-                f"a form has fields, and the request came to a {type(document).__name__}", self.mapping.file
-            )
-        if encoding == "form":
-            return encode_fields(document), kind
         try:
-            return encode_form(document, BOUNDARY)
+            if encoding == "json":
+                return orjson.dumps(document), kind
+            if type(document) is not dict:
+                raise UnfitRequest(
+                    f"a form has fields, and the request came to a {type(document).__name__}", self.mapping.file
+                )
+            return (encode_fields(document), kind) if encoding == "form" else encode_form(document, BOUNDARY)
+        except TypeError as error:
+            # the arguments of a tool call are JSON text of their own, perhaps too deep or with too large numbers
+            raise UnfitRequest(f"the request cannot be converted for this model: {str(error)[:200]}") from None
         except ValueError as error:
             raise UnfitRequest(str(error), self.mapping.file) from None
 
