@@ -26,8 +26,6 @@ from tollgate.upstream import Answer
 async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
     """Read the stream to its end, convert the assembled answer, settle. Raises like `whole_reply`."""
     attempt = exchange.attempt
-    if attempt.context is None or attempt.native:
-        convert_instead(exchange, offer)
     context = attempt.context
     assert context is not None
     stage = ConvertedStream(exchange, offer.for_answer(answer.headers, exchange.body))
