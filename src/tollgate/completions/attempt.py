@@ -38,7 +38,8 @@ class Attempt:
     failure: UpstreamError | None = None
     """Why an answer that began counts as failed: the stream broke off, or its own last event reports a failure."""
     count_part: Callable[[], Awaitable[None]] | None = None
-    """For an answer that is assembled here from a stream: notes the usage so far if the client leaves meanwhile."""
+    """Notes the usage so far if the client leaves meanwhile, where more is known than the prompt: for an answer that is
+    assembled here from a stream, and for inputs that are sent in several calls."""
 
     @property
     def provider(self) -> str:

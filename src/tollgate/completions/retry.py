@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tollgate.completions.attempt import Attempt
 from tollgate.completions.estimate import estimate_usage
@@ -109,15 +109,13 @@ def _note_failure(exchange: Exchange, offer: Offer, error: UpstreamError, millis
     exchange.note_usage(None)
 
 
-async def settle_failure(
-    exchange: Exchange, error: BaseException, used: Callable[[], Awaitable[dict[str, Any]]] | None = None
-) -> None:
+async def settle_failure(exchange: Exchange, error: BaseException) -> None:
     """Record (or release) a request that ends in `error` before its answer began; the caller raises `error` afterwards.
 
     A caller who gets no answer pays nothing, even if a provider gave one that could not be passed on. A client that
     left is billed for what was sent to the provider (DESIGN section 5): nothing if no route was called yet; else the
-    estimated prompt, or the result of `used` where only a part of it was sent, plus the part of the answer that was
-    received; the reported usage once the answer is complete. The error gets the headers about the key's rate limits.
+    estimated prompt, or what `attempt.count_part` counts; the reported usage once the answer is complete. The error
+    gets the headers about the key's rate limits.
     """
     if isinstance(error, RateLimited) and error.limits is not None:
         exchange.limits = error.limits
@@ -128,8 +126,7 @@ async def settle_failure(
     if not exchange.attempts:
         exchange.release()
     elif isinstance(error, asyncio.CancelledError):
-        count = partial(_count_cut, exchange, used or partial(estimate_usage, exchange, []))
-        exchange.settle_cut(exchange.attempt.count_part or count)
+        exchange.settle_cut(exchange.attempt.count_part or partial(_count_prompt, exchange))
     elif isinstance(error, Exception):
         public = error if isinstance(error, TollgateError) else InternalError()
         outcome = (
@@ -149,9 +146,9 @@ async def settle_failure(
         exchange.release()
 
 
-async def _count_cut(exchange: Exchange, used: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+async def _count_prompt(exchange: Exchange) -> None:
     if exchange.attempt.called and exchange.hub_usage is None:  # else the complete answer reported its usage
-        exchange.note_usage(await used(), estimated=True)
+        exchange.note_usage(await estimate_usage(exchange, []), estimated=True)
 
 
 def _worst(errors: list[UpstreamError]) -> UpstreamError:

@@ -10,8 +10,6 @@ Errors for the caller: `BadRequest` (its text follows `failed to bind request: `
 
 from __future__ import annotations
 
-from typing import Any
-
 from tollgate import tokens
 from tollgate.catalog import CatalogModel
 from tollgate.completions.body import read_json
@@ -19,9 +17,9 @@ from tollgate.completions.exchange import Exchange
 from tollgate.completions.models import model_of
 from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.completions.retry import settle_failure, try_routes
-from tollgate.embeddings.attempt import Embedded, attempt, count_items
+from tollgate.embeddings.attempt import Embedded, attempt
 from tollgate.embeddings.reply import reply_of
-from tollgate.embeddings.request import EmbeddingRequest, Item, check_count, read_request
+from tollgate.embeddings.request import EmbeddingRequest, check_count, read_request
 from tollgate.errors import BadRequest, ModelNotFound, TollgateError, Unavailable
 from tollgate.mapping import holds
 from tollgate.routing import Needs, Plan, plan
@@ -44,15 +42,14 @@ async def embed(services: Services, inbound: Inbound) -> Reply:
     exchange.begin(
         await services.ledger.hold(inbound.key, upper_bound(expected, 0, routes.offers[0].tariff, exchange.rates))
     )
-    sent: list[Item] = []
     try:
         exchange.admitted_tokens = expected
         exchange.limits = await services.ledger.admit(inbound.key, expected)
-        found = await try_routes(exchange, routes, lambda exchange, offer: attempt(exchange, request, offer, sent))
+        found = await try_routes(exchange, routes, lambda exchange, offer: attempt(exchange, request, offer))
         exchange.route_answered()
         await _record(exchange, found)
     except BaseException as error:
-        await settle_failure(exchange, error, lambda: _used(exchange, sent))
+        await settle_failure(exchange, error)
         raise
     return reply_of(found, exchange.reply_headers())
 
@@ -82,12 +79,6 @@ def _routes(services: Services, model: CatalogModel, request: EmbeddingRequest, 
 def _expected_tokens(request: EmbeddingRequest) -> int:
     """The estimated tokens of the input, for the hold and the rate limit."""
     return sum(tokens.estimate(len(item)) if isinstance(item, str) else len(item) for item in request.items)
-
-
-async def _used(exchange: Exchange, sent: list[Item]) -> dict[str, Any]:
-    """The usage of a request whose client disconnected: the locally counted tokens of the inputs already sent."""
-    offer = exchange.attempt.offer
-    return {"input": await count_items(sent, offer.model.encoding if offer is not None else None)}
 
 
 async def _record(exchange: Exchange, found: Embedded) -> None:

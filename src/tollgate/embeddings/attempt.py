@@ -52,13 +52,14 @@ class Embedded:
     """Further fields of a native answer, which are passed to the client."""
 
 
-async def attempt(exchange: Exchange, request: EmbeddingRequest, offer: Offer, sent: list[Item]) -> Embedded:
-    """Embed all inputs through one offer. The inputs that were sent are added to `sent`. Raises `AttemptFailed`, or
-    `BadRequest` if the request cannot be converted."""
-    sent.clear()
+async def attempt(exchange: Exchange, request: EmbeddingRequest, offer: Offer) -> Embedded:
+    """Embed all inputs through one offer. Raises `AttemptFailed`, or `BadRequest` if the request cannot be
+    converted."""
     if offer.protocol != "embeddings" or offer.request_edits is not None:
         exchange.attempt.context = context_of(exchange, offer)
-    whole, *others = parts = await _Attempt(exchange, request, offer, sent).parts()
+    calls = _Attempt(exchange, request, offer)
+    exchange.attempt.count_part = calls.count_sent
+    whole, *others = parts = await calls.parts()
     for part in parts:
         if not part.tokens:  # not reported by the provider (SPEC embeddings)
             part.tokens, part.estimated = await count_items(part.items, offer.model.encoding), True
@@ -74,11 +75,12 @@ async def attempt(exchange: Exchange, request: EmbeddingRequest, offer: Offer, s
 class _Attempt:
     """The calls of one request to one offer."""
 
-    def __init__(self, exchange: Exchange, request: EmbeddingRequest, offer: Offer, sent: list[Item]) -> None:
+    def __init__(self, exchange: Exchange, request: EmbeddingRequest, offer: Offer) -> None:
         self._exchange = exchange
         self._request = request
         self._offer = offer.for_request(exchange.body)
-        self._sent = sent
+        self._sent: list[Item] = []
+        """The inputs that were sent."""
         self._native = offer.protocol == "embeddings"
         self._parsing = asyncio.Lock()
         """Held while an answer is parsed: only one at a time, because numbers take more memory than all the texts."""
@@ -92,6 +94,12 @@ class _Attempt:
             return [await self._part(items, whole=True)]
         pieces = (items[at : at + most] for at in range(0, len(items), most))
         return await few_at_once(AT_ONCE, lambda some: self._part(some, whole=False), pieces)
+
+    async def count_sent(self) -> None:
+        """Note the usage of a client that left: the tokens, counted locally, of the inputs that were sent."""
+        if self._sent:
+            tokens = await count_items(self._sent, self._offer.model.encoding)
+            self._exchange.note_usage({"input": tokens}, estimated=True)
 
     async def _part(self, items: list[Item], *, whole: bool) -> Embedded:
         """One call with these inputs; `whole` is set if they are all of the request's."""
