@@ -24,10 +24,16 @@ _USERS = {
     for dialect, form in CLIENT_FORMATS.items()
 }
 """The fields of metadata that name the end user, by format."""
+_HOLDERS = {
+    dialect: frozenset(holder or name for holder, name in form.user_fields) for dialect, form in CLIENT_FORMATS.items()
+}
+"""The top-level fields of a body with the end user, by format."""
 
 
 def end_user(body: Mapping[str, Any], dialect: str) -> str | None:
     """The end user that a request names, shortened; None if it names none."""
+    if body.keys().isdisjoint(_HOLDERS[dialect]):  # nearly all requests
+        return None
     for holder, name in CLIENT_FORMATS[dialect].user_fields:
         about = body if holder is None else body.get(holder)
         user = about.get(name) if isinstance(about, dict) else None
