@@ -41,10 +41,13 @@ def route(dialect: str) -> tuple[Any, dict[str, Any]]:
 def native(dialect: str = "chat") -> Any:
     """The stage for a native answer in this format."""
     offer, mappings = route(dialect)
-    services: Any = SimpleNamespace(runtime=SimpleNamespace(current=SimpleNamespace(mappings=mappings)))
+    gateway = SimpleNamespace(credits=SimpleNamespace(rates={}))
+    services: Any = SimpleNamespace(
+        runtime=SimpleNamespace(current=SimpleNamespace(mappings=mappings, gateway=gateway))
+    )
     inbound: Any = SimpleNamespace(dialect=dialect, body=b"")
     model: Any = None
-    exchange = Exchange(services, inbound, {}, model, True, {})
+    exchange = Exchange(services, inbound, {}, model, True)
     exchange.attempt = Attempt(offer, native=True)
     return NativeChat(exchange, offer) if dialect == "chat" else NativePlain(exchange, offer)
 

@@ -57,7 +57,7 @@ async def complete(
     if asked.looked_up:
         await check_looked_up(services, inbound, asked.looked_up)
     stream = body.get("stream") is True
-    exchange = Exchange(services, inbound, body, model, stream, runtime.gateway.credits.rates, begun)
+    exchange = Exchange(services, inbound, body, model, stream, begun)
     exchange.sealed = holds_sealed(asked.outline)
     exchange.asked_model = asked_model(exchange.client_format, body, inbound.headers)
     exchange.admitted_tokens = needs.prompt_tokens

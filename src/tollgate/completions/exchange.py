@@ -45,7 +45,6 @@ class Exchange:
     body: dict[str, Any]
     model: CatalogModel
     stream: bool
-    rates: Mapping[str, Decimal]
     begun: Callable[[], bool] = lambda: False
     """Whether the response has already started."""
     attempt: Attempt = NOT_TRIED
@@ -73,12 +72,16 @@ class Exchange:
     """The model name that the answer must show, for clients that accept no other (`naming.py`)."""
     client_format: ProtocolMapping = field(init=False)
     """The mapping of the client's format."""
+    rates: Mapping[str, Decimal] = field(init=False)
+    """The exchange rates when the request came, whatever a reload changes."""
     size: int = field(init=False)
     """Length of the client's body in bytes; a `large` body (`off_loop.is_large`) is freed early."""
     large: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.client_format = self.services.runtime.current.mappings[self.inbound.dialect]
+        runtime = self.services.runtime.current
+        self.client_format = runtime.mappings[self.inbound.dialect]
+        self.rates = runtime.gateway.credits.rates
         self.size = size = len(self.inbound.body)
         self.large = is_large(size)
 

@@ -31,13 +31,12 @@ __all__ = ["embed"]
 
 async def embed(services: Services, inbound: Inbound) -> Reply:
     """Answer one embeddings request. Its usage row is durable before the answer is sent."""
-    gateway = services.runtime.current.gateway
     large = is_large(len(inbound.body))
     request = await run_off_loop(_read, services, inbound) if large else _read(services, inbound)
     model = model_of(services, inbound, request.model, "embedding")
     check_count(request.items, model.facts.max_inputs)
-    routes = _routes(services, model, request, gateway.retry.attempts)
-    exchange = Exchange(services, inbound, request.body, model, False, gateway.credits.rates)
+    routes = _routes(services, model, request)
+    exchange = Exchange(services, inbound, request.body, model, False)
     expected = _expected_tokens(request)
     exchange.begin(
         await services.ledger.hold(inbound.key, upper_bound(expected, 0, routes.offers[0].tariff, exchange.rates))
@@ -63,9 +62,10 @@ def _read(services: Services, inbound: Inbound) -> EmbeddingRequest:
     )
 
 
-def _routes(services: Services, model: CatalogModel, request: EmbeddingRequest, attempts: int) -> Plan:
+def _routes(services: Services, model: CatalogModel, request: EmbeddingRequest) -> Plan:
     """The offers to try. Token ids depend on the model's tokenizer, so they are never converted to another format.
     Raises `BadRequest` or `ModelNotFound` if there are none."""
+    attempts = services.runtime.current.gateway.retry.attempts
     found = plan(model, "embeddings", Needs(native=request.has_token_ids), services.health, None, attempts=attempts)
     if request.has_token_ids:
         found = found._replace(offers=[offer for offer in found.offers if offer.can.get("token_ids") is not False])
