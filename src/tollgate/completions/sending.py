@@ -20,43 +20,16 @@ from tollgate.completions.sealed import without_sealed
 from tollgate.errors import BadRequest, UpstreamError
 from tollgate.mapping import Context, Refused, request_to_hub
 from tollgate.routing import Offer
-from tollgate.upstream import Answer, call_to
+from tollgate.upstream import Answer, Call, call_to
 from tollgate.wire import CLIENT_FORMATS
 
 
 async def send(exchange: Exchange, offer: Offer) -> Answer:
     """Send the request to a route; returns once its status is known to be a success. Raises `AttemptFailed`, or
     `BadRequest` when the request cannot be expressed in the route's protocol."""
-    inbound, attempt = exchange.inbound, exchange.attempt
+    attempt = exchange.attempt
     stream = asks_stream(exchange, offer)
-    headers = offer.headers(inbound.headers, stream=stream, native=attempt.native)
-    method = "POST"
-    document: Any
-    if attempt.native:
-        edited = exchange.sealed or exchange.minters or offer.request_edits is not None
-        document = (
-            await run_off_loop(edited_document, exchange, offer, stream)
-            if edited and exchange.is_long()
-            else edited_document(exchange, offer, stream)
-        )
-        headers = native_headers(inbound.headers, headers, offer.made_headers)
-        url = offer.url(stream, inbound.query)
-    else:
-        document, url = await converted_document(exchange, offer), offer.url(stream)
-    if document is None and attempt.native:
-        body = native_body(inbound.body, exchange.body, offer.model.upstream, ask_usage=_asks_usage(offer, stream))
-    else:
-        if offer.prepares:
-            document = await prepared(exchange, offer, document)
-        body, sent = (
-            await run_off_loop(offer.request_parts, document, stream=stream)
-            if offer.encoding != "json" and exchange.is_long()
-            else offer.request_parts(document, stream=stream)
-        )
-        if sent is not None:
-            method, url, headers = sent.method, sent.full_url(url), sent.all_headers(headers)
-    call = call_to(offer, method, url, headers, body, stream)
-    del document, body
+    call = await _call(exchange, offer, stream)
     if not attempt.routes_left:
         exchange.drop_client_bytes()
     began = time.perf_counter()
@@ -70,6 +43,38 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
     exchange.first_byte(began)
     await check_head(answer, offer, stream=stream and offer.polling is None)
     return answer
+
+
+async def _call(exchange: Exchange, offer: Offer, stream: bool) -> Call:
+    """The request to a route, after the calls that it needs before it. `stream`: as for `edited_document`."""
+    inbound, native = exchange.inbound, exchange.attempt.native
+    headers = offer.headers(inbound.headers, stream=stream, native=native)
+    document: Any
+    if native:
+        edited = exchange.sealed or exchange.minters or offer.request_edits is not None
+        document = (
+            await run_off_loop(edited_document, exchange, offer, stream)
+            if edited and exchange.is_long()
+            else edited_document(exchange, offer, stream)
+        )
+        headers = native_headers(inbound.headers, headers, offer.made_headers)
+        url = offer.url(stream, inbound.query)
+        if document is None:
+            asks_usage = _asks_usage(offer, stream)
+            body = native_body(inbound.body, exchange.body, offer.model.upstream, ask_usage=asks_usage)
+            return call_to(offer, "POST", url, headers, body, stream)
+    else:
+        document, url = await converted_document(exchange, offer), offer.url(stream)
+    if offer.prepares:
+        document = await prepared(exchange, offer, document)
+    body, sent = (
+        await run_off_loop(offer.request_parts, document, stream=stream)
+        if offer.encoding != "json" and exchange.is_long()
+        else offer.request_parts(document, stream=stream)
+    )
+    if sent is None:
+        return call_to(offer, "POST", url, headers, body, stream)
+    return call_to(offer, sent.method, sent.full_url(url), sent.all_headers(headers), body, stream)
 
 
 def edited_document(exchange: Exchange, offer: Offer, stream: bool) -> dict[str, Any] | None:
