@@ -13,6 +13,7 @@ from tollgate.config.secrets import Secrets
 from tollgate.config.settings import Timeouts
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import Context, compile_mapping
+from tollgate.mapping.failures import UnfitRequest
 from tollgate.mapping.provider import compile_provider, run_provider_examples
 
 RICH = """
@@ -582,3 +583,10 @@ def test_an_invalid_mark_of_a_provider_is_an_error_of_its_file():
     with pytest.raises(ConfigErrors) as caught:
         compiled(MARKED.replace("from: <b>", "form: <b>"))
     assert "unknown key `form` (did you mean `from`?)" in caught.value.problems[0].render()
+
+
+def test_a_request_that_cannot_be_written_is_the_callers_mistake():
+    """The arguments of a tool call are JSON of their own: with an integer this large, they cannot be written again."""
+    with pytest.raises(UnfitRequest, match="cannot be converted for this model") as error:
+        offer(SMALL).request_parts({"input": {"n": 2**70}}, stream=False)
+    assert (error.value.status, error.value.code) == (400, "cannot_convert")
