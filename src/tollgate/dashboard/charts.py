@@ -7,13 +7,12 @@ series has a class, `s0` to `s6`; the stylesheet has the colours.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-Show = Callable[[float], str]
-Axis = Callable[[float, float], str]
-"""Formats a value beside an axis, given the step between two of them, which decides the decimals."""
+from tollgate.dashboard.formatting import Unit
+from tollgate.measures import Report
 
 HEIGHT = 100.0
 _GAP = 0.16
@@ -50,14 +49,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Everything that the template draws; `starts` and `step` are its time spans."""
+    """Everything that the template draws; its time spans are the buckets of `report`."""
 
     id: str
     title: str
-    starts: Sequence[datetime]
-    step: timedelta
+    unit: Unit
+    report: Report
     series: Sequence[Series]
-    show: Show
     columns: tuple[Column, ...]
     lines: tuple[tuple[str, str], ...]
     ticks: tuple[tuple[float, str], ...]
@@ -76,16 +74,16 @@ class Chart:
     @property
     def about(self) -> str:
         """A description of the chart in words."""
-        first, last = stamp(self.starts[0], self.step), stamp(self.starts[-1], self.step)
-        return f"{len(self.starts)} columns from {first} to {last}, UTC; " + ", ".join(
-            each.label for each in self.series
-        )
+        times = _times(self.report)
+        words = f"{len(times)} columns from {times[0]} to {times[-1]}, UTC; "
+        return words + ", ".join(each.label for each in self.series)
 
     @property
     def marks(self) -> tuple[str, ...]:
         """Labels below, evenly spaced."""
-        of_days = self.step >= timedelta(hours=6)
-        named = [stamp(start, timedelta(days=1)) if of_days else f"{start:%H:%M}" for start in self.starts]
+        of_days = self.report.width >= timedelta(hours=6)
+        starts = [bucket.start for bucket in self.report]
+        named = [stamp(start, timedelta(days=1)) if of_days else f"{start:%H:%M}" for start in starts]
         return tuple(named) if len(named) < 3 else (named[0], named[len(named) // 2], named[-1])
 
     @property
@@ -97,22 +95,18 @@ class Chart:
     def rows(self) -> tuple[tuple[str, ...], ...]:
         """The rows of that table."""
         return tuple(
-            (
-                stamp(start, self.step),
-                *("–" if (value := each.values[place]) is None else self.show(value) for each in self.series),
-            )
-            for place, start in enumerate(self.starts)
+            (time, *("–" if (value := each.values[place]) is None else self.unit.show(value) for each in self.series))
+            for place, time in enumerate(_times(self.report))
         )
 
 
-def bars(
-    id: str, title: str, starts: Sequence[datetime], width: timedelta, series: Sequence[Series], show: Show, axis: Axis
-) -> Chart:
+def bars(id: str, title: str, unit: Unit, report: Report, series: Sequence[Series]) -> Chart:
     """Stacked bars, the first series at the bottom."""
-    sums = [sum(each.values[place] or 0 for each in series) for place in range(len(starts))]
-    top, ticks = _scale(max(sums, default=0), axis)
+    times = _times(report)
+    sums = [sum(each.values[place] or 0 for each in series) for place in range(len(times))]
+    top, ticks = _scale(max(sums, default=0), unit)
     columns = []
-    for place, start in enumerate(starts):
+    for place, time in enumerate(times):
         boxes, level = [], 0.0
         for each in series:
             value = each.values[place] or 0
@@ -120,18 +114,16 @@ def bars(
                 height = value / top * HEIGHT
                 level += height
                 boxes.append(Box(each.style, round(HEIGHT - level, 3), round(height, 3)))
-        columns.append(Column(place, _tip(start, width, series, place, show), tuple(boxes)))
-    return Chart(id, title, starts, width, series, show, tuple(columns), (), ticks)
+        columns.append(Column(place, _tip(time, unit, series, place), tuple(boxes)))
+    return Chart(id, title, unit, report, series, tuple(columns), (), ticks)
 
 
-def lines(
-    id: str, title: str, starts: Sequence[datetime], width: timedelta, series: Sequence[Series], show: Show, axis: Axis
-) -> Chart:
+def lines(id: str, title: str, unit: Unit, report: Report, series: Sequence[Series]) -> Chart:
     """One line per series; a gap where there is no value, a dash as wide as a bar for a single value."""
-    top, ticks = _scale(max((value for each in series for value in each.values if value is not None), default=0), axis)
+    top, ticks = _scale(max((value for each in series for value in each.values if value is not None), default=0), unit)
     drawn = tuple((each.style, _path(each.values, top)) for each in series)
-    columns = tuple(Column(place, _tip(start, width, series, place, show), ()) for place, start in enumerate(starts))
-    return Chart(id, title, starts, width, series, show, columns, drawn, ticks)
+    columns = tuple(Column(place, _tip(time, unit, series, place), ()) for place, time in enumerate(_times(report)))
+    return Chart(id, title, unit, report, series, columns, drawn, ticks)
 
 
 def spark(values: Sequence[float]) -> str:
@@ -154,7 +146,7 @@ def _path(values: Sequence[float | None], top: float) -> str:
     return "".join(steps)
 
 
-def _scale(most: float, axis: Axis) -> tuple[float, tuple[tuple[float, str], ...]]:
+def _scale(most: float, unit: Unit) -> tuple[float, tuple[tuple[float, str], ...]]:
     """A round number above the highest value, and the horizontal lines at even steps below it."""
     if most <= 0:
         return 1.0, ()
@@ -164,13 +156,17 @@ def _scale(most: float, axis: Axis) -> tuple[float, tuple[tuple[float, str], ...
     count = math.ceil(most / step * 0.999)
     top = step * count
     return top, tuple(
-        (round(HEIGHT - line * HEIGHT / count, 3), axis(step * line, step)) for line in range(count, -1, -1)
+        (round(HEIGHT - line * HEIGHT / count, 3), unit.axis(step * line, step)) for line in range(count, -1, -1)
     )
 
 
-def _tip(start: datetime, width: timedelta, series: Sequence[Series], place: int, show: Show) -> str:
-    words = [f"{each.label}: {show(value)}" for each in reversed(series) if (value := each.values[place])]
-    return "\n".join([stamp(start, width), *(words or ["nothing"])])
+def _tip(time: str, unit: Unit, series: Sequence[Series], place: int) -> str:
+    words = [f"{each.label}: {unit.show(value)}" for each in reversed(series) if (value := each.values[place])]
+    return "\n".join([time, *(words or ["nothing"])])
+
+
+def _times(report: Report) -> list[str]:
+    return [stamp(bucket.start, report.width) for bucket in report]
 
 
 def stamp(start: datetime, width: timedelta) -> str:

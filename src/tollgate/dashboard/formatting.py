@@ -6,6 +6,8 @@ Money always has all its digits: two decimals in full colour, further ones dimme
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -66,11 +68,6 @@ def money_axis(value: float, step: float) -> str:
     return f"${value:,.{max(2, decimals) if decimals else 0}f}" if value else "$0"
 
 
-def count_axis(value: float, step: float) -> str:
-    """A count beside an axis."""
-    return compact(value)
-
-
 def time_axis(value: float, step: float) -> str:
     """Milliseconds beside an axis."""
     if not value:
@@ -111,6 +108,20 @@ def milliseconds(value: float | None) -> Markup | str:
         return f"{value / 1000:.1f} s" if value < 9_950 else f"{value / 1000:.0f} s"
     minutes, seconds = divmod(round(value / 1000), 60)
     return f"{minutes} min {seconds} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The notation of a chart's values."""
+
+    show: Callable[[float], str]
+    axis: Callable[[float, float], str]
+    """For a value beside an axis, given the step between two of them, which decides the decimals."""
+
+
+MONEY = Unit(plain_money, money_axis)
+COUNT = Unit(lambda value: f"{value:,.0f}", lambda value, _: compact(value))
+TIME = Unit(lambda value: str(milliseconds(value)), time_axis)
 
 
 def exact_time(moment: datetime) -> str:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from starlette.responses import Response
 
 from tollgate.dashboard import charts
-from tollgate.dashboard.formatting import money_axis, plain_money
+from tollgate.dashboard.formatting import MONEY
 from tollgate.dashboard.pages.usage import RANGES, costs_by
 from tollgate.dashboard.visit import Visit
 from tollgate.ledger.reports import Filters
@@ -23,22 +23,13 @@ async def show(visit: Visit) -> Response:
     report = await visit.state.queries.report(filters, width, count)
     newest = await visit.state.queries.rows(Filters(account=name, since=datetime.now(UTC) - timedelta(days=7)), _NEWEST)
     today = await visit.state.queries.report(filters, timedelta(days=1), 2)
-    chart = charts.bars(
-        "cost",
-        "Cost",
-        [bucket.start for bucket in report],
-        width,
-        costs_by(report, "model", {}),
-        plain_money,
-        money_axis,
-    )
     return visit.render(
         "overview.html",
         sums=await visit.ledger.sums(name),
         week=report.all(),
         today=today.buckets[-1].all,
         yesterday=today.buckets[0].all,
-        chart=chart,
+        chart=charts.bars("cost", "Cost", MONEY, report, costs_by(report, "model", {})),
         models=report.by("model")[:5],
         rows=newest,
         names=visit.key_names(row["key_id"] for row in newest),

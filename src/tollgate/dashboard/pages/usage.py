@@ -17,7 +17,7 @@ from starlette.responses import FileResponse, Response
 
 from tollgate.dashboard import charts
 from tollgate.dashboard.charts import OTHERS, Series
-from tollgate.dashboard.formatting import TOKEN_KINDS, count_axis, milliseconds, money_axis, plain_money, time_axis
+from tollgate.dashboard.formatting import COUNT, MONEY, TIME, TOKEN_KINDS
 from tollgate.dashboard.usage_report import bucket_starts
 from tollgate.dashboard.usage_sums import MOST_SHOWN
 from tollgate.dashboard.visit import Form, Visit
@@ -123,27 +123,11 @@ async def show(visit: Visit, scope: Scope) -> Response:
     groups = {name: title for name, title in GROUPS.items() if scope.account is None or name != "account_id"}
     by = visit.query["by"] if visit.query["by"] in groups else "model"
     names = visit.key_labels((key for each in (report, whole) for key, _ in each.by("key_id")), scope.account)
-    starts = [bucket.start for bucket in report]
     drawn = (
-        charts.bars(
-            "cost", f"Cost by {groups[by].lower()}", starts, width, costs_by(report, by, names), plain_money, money_axis
-        ),
-        charts.bars(
-            "requests",
-            "Requests",
-            starts,
-            width,
-            [
-                Series("Answered", "s0", [bucket.all.requests - bucket.all.failed for bucket in report]),
-                Series("Failed", "bad", [bucket.all.failed for bucket in report]),
-            ],
-            _count,
-            count_axis,
-        ),
-        charts.bars("tokens", "Tokens", starts, width, _tokens(report), _count, count_axis),
-        charts.lines(
-            "latency", "Latency", starts, width, _latency(report), lambda value: str(milliseconds(value)), time_axis
-        ),
+        charts.bars("cost", f"Cost by {groups[by].lower()}", MONEY, report, costs_by(report, by, names)),
+        charts.bars("requests", "Requests", COUNT, report, _requests(report)),
+        charts.bars("tokens", "Tokens", COUNT, report, _tokens(report)),
+        charts.lines("latency", "Latency", TIME, report, _latency(report)),
     )
     tables = [(title, name, *_table(report, name, names)) for name, title in groups.items()]
     return visit.render(
@@ -223,6 +207,13 @@ def _kinds(sums: Measures) -> Sequence[tuple[str, str]]:
     return [kind for kind in TOKEN_KINDS if kind[1] != "cache_write_tokens" or sums.cache_write_tokens]
 
 
+def _requests(report: Report) -> Sequence[Series]:
+    return [
+        Series("Answered", "s0", [bucket.all.requests - bucket.all.failed for bucket in report]),
+        Series("Failed", "bad", [bucket.all.failed for bucket in report]),
+    ]
+
+
 def _tokens(report: Report) -> Sequence[Series]:
     return [
         Series(label, f"s{place}", [getattr(bucket.all, name) for bucket in report])
@@ -250,10 +241,6 @@ def _table(
 
 def _named(dimension: str, value: str, names: Mapping[str, str]) -> str:
     return names.get(value, value) if dimension == "key_id" else value or "none"
-
-
-def _count(value: float) -> str:
-    return f"{value:,.0f}"
 
 
 def _exactly(value: str) -> str | None:
