@@ -16,7 +16,6 @@ from tollgate.dashboard.visit import Visit
 from tollgate.errors import NotFound
 from tollgate.ledger.reports import Filters
 from tollgate.ledger.usage_row import COLUMNS
-from tollgate.measures import ENDPOINTS, OUTCOME_FILTERS
 
 _PAGE = 50
 _POSITION = re.compile(r"(\d{1,17})-(\d{1,18})", re.ASCII)
@@ -42,8 +41,6 @@ async def show(visit: Visit, scope: Scope) -> Response:
         choices=choices(whole, labels),
         counts=whole.counts,
         names=names,
-        outcomes=OUTCOME_FILTERS,
-        endpoints=ENDPOINTS,
         paged=bool(visit.query["before"]),
     )
 

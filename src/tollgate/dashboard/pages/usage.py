@@ -142,7 +142,6 @@ async def show(visit: Visit, scope: Scope) -> Response:
         tables=tables,
         choices=choices(whole, names),
         counts=whole.counts,
-        outcomes=OUTCOME_FILTERS,
         kinds=_kinds(report.all()),
     )
 
