@@ -153,10 +153,10 @@ def asks_stream(exchange: Exchange, offer: Offer) -> bool:
     return exchange.stream and offer.streams or not offer.whole
 
 
-def context_of(exchange: Exchange, offer: Offer) -> Context:
+def context_of(exchange: Exchange, offer: Offer, kind: type[Context] = Context) -> Context:
     """The context for converting the request to this route; strict when the key or the request says so."""
     inbound = exchange.inbound
-    context = Context(offer.model_facts, offer.can, None, inbound.strict)
+    context = kind(offer.model_facts, offer.can, None, inbound.strict)
     context.asked_model = exchange.asked_model
     if offer.request_edits is not None and offer.request_edits.reads_headers:
         context.set_headers(inbound.headers)

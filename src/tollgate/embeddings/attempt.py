@@ -22,7 +22,6 @@ from tollgate.embeddings.request import EmbeddingRequest, Item
 from tollgate.embeddings.vectors import Native, as_native, packed_vector, split_vectors, vector_text
 from tollgate.errors import UpstreamError, UpstreamFailed
 from tollgate.mapping import Context, MappingFailure
-from tollgate.mapping.edits import EditList
 from tollgate.mapping.failures import clean
 from tollgate.mapping.provider.sends import Sent
 from tollgate.process.concurrency import few_at_once
@@ -56,7 +55,7 @@ async def attempt(exchange: Exchange, request: EmbeddingRequest, offer: Offer) -
     """Embed all inputs through one offer. Raises `AttemptFailed`, or `BadRequest` if the request cannot be
     converted."""
     if offer.protocol != "embeddings" or offer.request_edits is not None:
-        exchange.attempt.context = context_of(exchange, offer)
+        exchange.attempt.context = context_of(exchange, offer, _Context)
     calls = _Attempt(exchange, request, offer)
     exchange.attempt.count_part = calls.count_sent
     whole, *others = parts = await calls.parts()
@@ -70,6 +69,17 @@ async def attempt(exchange: Exchange, request: EmbeddingRequest, offer: Offer) -
         whole.estimated = whole.estimated or part.estimated
         whole.rest = {}
     return whole
+
+
+class _Context(Context):
+    """The context of a request in which the fields that are replaced here do not count as lost: the provider's model
+    name is sent instead, and the encoding of vectors is done here."""
+
+    __slots__ = ()
+
+    def lose(self, words: str) -> None:
+        if words not in ("model", "encoding_format"):
+            super().lose(words)
 
 
 class _Attempt:
@@ -188,19 +198,8 @@ def _body(
     if offer.request_edits is not None:
         context = exchange.attempt.context
         assert context is not None
-        document = _edited(offer.request_edits, document, context)
+        document = offer.request_edits(document, context)
     return offer.request_parts(document, stream=False)
-
-
-def _edited(edits: EditList, document: dict[str, Any], context: Context) -> Any:
-    """The document after the provider's edits. Dropping `encoding_format` loses nothing, in strict mode neither."""
-    strict, context.strict = context.strict, False
-    document = edits(document, context)
-    context.strict = strict
-    context.lost[:] = [words for words in context.lost if words not in _REPLACED]
-    if strict and context.lost:
-        context.refuse_loss(context.lost)
-    return document
 
 
 def _converted(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item]) -> dict[str, Any]:
@@ -213,15 +212,10 @@ def _converted(exchange: Exchange, request: EmbeddingRequest, offer: Offer, item
         hub["inputs"] = items
         document = offer.mapping.sections["request.from_hub"](hub, context) or {}
     for words in (*source.walkers["request.to_hub"].lost(given), *offer.mapping.walkers["request.from_hub"].lost(hub)):
-        if words not in _REPLACED:
-            context.lose(words)
+        context.lose(words)
     if context.strict and context.lost:
         context.refuse_loss(context.lost)
     return document
-
-
-_REPLACED = frozenset({"model", "encoding_format"})
-"""Fields that are not lost: the provider's model name is sent instead, and the encoding of vectors is done here."""
 
 
 async def _parsed(
