@@ -125,33 +125,30 @@ class UsageFiles:
         if copy_to:
             whole = f"COPY ({whole}) TO {copy_to}"
         allowed: dict[str, Any] = {"threads": _CORES, "memory_limit": _MEMORY, "preserve_insertion_order": False}
-        stop = threading.Event()
-        with duckdb.connect(config=allowed) as connection, self._stopped_in_time(connection, stop):
-            self._running.add(stop)
-            if self._closed:
-                stop.set()
-            try:
-                return connection.execute(whole, values).fetchall()
-            finally:
-                self._running.discard(stop)
+        with duckdb.connect(config=allowed) as connection, self._stopped_in_time(connection):
+            return connection.execute(whole, values).fetchall()
 
     @contextlib.contextmanager
-    def _stopped_in_time(self, connection: duckdb.DuckDBPyConnection, stop: threading.Event) -> Iterator[None]:
-        """Interrupt what runs on `connection` inside this context, once `stop` is set or the time for a query is up.
+    def _stopped_in_time(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+        """Interrupt what runs on `connection` inside this context once its time is up, or `close` was called.
 
         DuckDB forgets an interruption that arrives before the query has begun, so it is repeated."""
-        over = threading.Event()
+        stop = threading.Event()
 
         def interrupt() -> None:
             stop.wait(_SECONDS)
-            while not over.wait(_INTERRUPT_AGAIN_SECONDS):
+            while stop in self._running:
                 connection.interrupt()
+                time.sleep(_INTERRUPT_AGAIN_SECONDS)
 
+        self._running.add(stop)
+        if self._closed:
+            stop.set()
         watch = threading.Thread(target=interrupt, name="tollgate-reports-watch", daemon=True)
         watch.start()
         try:
             yield
         finally:
-            over.set()
+            self._running.discard(stop)
             stop.set()
             watch.join()
