@@ -189,6 +189,64 @@ def test_a_route_applies_the_edits_of_its_provider(acme: str, name: str) -> None
     assert body["model"] == "one-2026" and body["max_tokens"] == 9 and "max_completion_tokens" not in body
 
 
+TALK = """
+mapping: talk
+request: {from_hub: {session: new, heat: $.temperature, prompt: "{{ $.turns[*].parts[*].text | join }}"}}
+response: {to_hub: {parts: [{kind: text, text: $.said}]}}
+"""
+TALKING = """
+provider: acme
+url: https://api.acme.example
+query: {key: $secret.ACME_KEY}
+vars: {key: $secret.ACME_KEY}
+speaks:
+  talk:
+    path: /sessions
+    request: [{set: {user: $vars.key}}]
+    prepare: [{at: $.session, call: POST /sessions, body: {by: $vars.key}, value: $.id}]
+    send:
+      path: /{{ $.session }}/messages
+      query: {heat: $.heat, live: $stream}
+      headers: {x-key: "{{ $vars.key }}"}
+      body: "{{ $ | without('session', 'heat') }}"
+models: {acme/one: {price: {prompt: "0", completion: "0"}}}
+"""
+
+
+@pytest.fixture
+def talking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A configuration whose endpoint sends more than a body; its secret is set."""
+    for name, text in (("gateway.yaml", ""), ("mappings/talk.yaml", TALK), ("providers/acme.yaml", TALKING)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setenv("ACME_KEY", "a-secret-value")
+    return str(tmp_path)
+
+
+def test_a_request_is_shown_as_it_is_sent_without_secrets(talking: str) -> None:
+    given = {**REQUEST, "temperature": 0.5, "stream": True}
+    arguments = ("--from", "chat", "--model", "acme/one", "--config", talking)
+    call = "POST https://api.acme.example/sessions/new/messages?key=[secret]&heat=0.5&live=true"
+    plain = run(*arguments, body=given)
+    assert json.loads(plain.stdout) == {"prompt": "Hi", "user": "[secret]"}
+    assert plain.stderr.splitlines()[:3] == [
+        "before: POST https://api.acme.example/sessions",
+        f"call: {call}",
+        "header: x-key: [secret]",
+    ]
+    output = json.loads(run(*arguments, "--json", body=given).stdout)
+    assert output["before"] == [{"call": "POST https://api.acme.example/sessions", "body": {"by": "[secret]"}}]
+    assert (output["call"], output["headers"]) == (call, {"x-key": "[secret]"})
+    assert f'"call: {call}"' in run(*arguments, "--explain", body=given).stdout
+
+
+def test_a_model_of_a_provider_that_is_off_says_what_it_lacks(talking: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ACME_KEY")
+    result = run("--from", "chat", "--model", "acme/one", "--config", talking)
+    assert result.exit_code == 1
+    assert "offered only by providers that are off: acme (secret ACME_KEY is not set)" in result.stderr
+
+
 TEXTS = """
 mapping: texts
 request: {from_hub: {prompt: "{{ $.turns[*].parts[*].text | join }}"}}

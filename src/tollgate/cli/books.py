@@ -118,9 +118,14 @@ def fail(message: str) -> NoReturn:
 
 def print_json(value: object) -> None:
     """Indented JSON: amounts as plain decimal text, times as ISO 8601."""
+    click.echo(json_text(value))
+
+
+def json_text(value: object) -> str:
+    """What `print_json` prints."""
     import orjson
 
-    click.echo(orjson.dumps(value, default=_plain, option=orjson.OPT_INDENT_2 | orjson.OPT_UTC_Z).decode())
+    return orjson.dumps(value, default=_plain, option=orjson.OPT_INDENT_2 | orjson.OPT_UTC_Z).decode()
 
 
 def _plain(value: object) -> object:

@@ -18,8 +18,9 @@ import orjson
 
 from tollgate import mapping as engine
 from tollgate import sse
-from tollgate.cli.books import compiled, config_option, fail, print_json
+from tollgate.cli.books import compiled, config_option, fail, json_text
 from tollgate.cli.convert_images import convert_image
+from tollgate.cli.convert_sent import SentRequest, sent_request
 from tollgate.config.build import load_mappings
 from tollgate.config.can_words import words_read
 from tollgate.config.model import TEXT_FRAMINGS, Framing, Gateway
@@ -49,6 +50,10 @@ class Job:
     def marks(self) -> InText | None:
         """The provider's marks in the text of its answers, instead of the format's own."""
         return self.offer.in_text if self.offer and self.what in ("response", "stream") else None
+
+    def print(self, text: str, *, err: bool = False) -> None:
+        """Print without our secrets: a provider's edits may write them."""
+        click.echo(self.offer.errors.redact(text) if self.offer else text, err=err)
 
 
 @click.command(
@@ -107,18 +112,18 @@ def command(
     given = _edited(job, _read(raw, file, job.what, framing, job.source.stream_names))
     if explain:
         explained = _explained(job, given)
-        if as_json:
-            print_json(explained.plain())
-        else:
-            click.echo(explained.text())
+        job.print(json_text(explained.plain()) if as_json else explained.text())
         sys.exit(1 if explained.error else 0)
     result = _converted(job, given)
+    sent = _sent(job, given, result)
+    if sent is not None:
+        result = sent.body
     if as_json:
-        print_json({"result": result, "lost": job.context.lost})
+        job.print(json_text({"result": result, "lost": job.context.lost, **(sent.plain() if sent else {})}))
         return
     _print(job, result)
-    for words in job.context.lost:
-        click.echo(f"lost: {words}", err=True)
+    for words in [*(sent.lines() if sent else ()), *(f"lost: {each}" for each in job.context.lost)]:
+        job.print(words, err=True)
 
 
 def _job(
@@ -169,6 +174,11 @@ def _offer(runtime: Runtime, model: str, provider: str | None, *, protocol: str 
     by_model = [entry for each in runtime.providers.values() for entry in each.offers.items()]
     offers = [offer for _, found in by_model for offer in found if model in (offer.model.id, *offer.model.aliases)]
     if not offers:
+        off = [each for each in runtime.gateway.providers.values() if each.off]
+        theirs = [each for each in off if any(model in (one.id, *one.aliases) for one in each.models)]
+        if theirs:
+            why = ", ".join(f"{each.name} ({each.off})" for each in theirs)
+            fail(f"{model} is offered only by providers that are off: {why}; to convert, any value will do")
         known = [name for name, _ in by_model]
         fail(f"no model {model} ({did_you_mean(model, known) or 'tollgate models --routes lists them'})")
     fitting = [
@@ -264,6 +274,13 @@ def _converted(job: Job, given: Any) -> Any:
     return [{"event": name, "data": data} if name else {"data": data} for name, data in sent]
 
 
+def _sent(job: Job, given: Any, made: Any) -> SentRequest | None:
+    """How a request is sent, where that is more than a POST of the converted body; else None."""
+    if job.what != "request" or job.offer is None or not job.offer.shaped:
+        return None
+    return sent_request(job.offer, made, stream=given.get("stream") is True)
+
+
 def _edited(job: Job, given: Any) -> Any:
     """An upstream's answer or events after the edits of its provider; anything else is as it was."""
     offer = job.offer
@@ -288,22 +305,28 @@ def _explained(job: Job, given: Any) -> Explained:
     if job.what == "stream":
         return explain_stream(job.source, job.target, given, context, job.marks)
     explained = explain_whole(job.what, job.source, job.target, given, context, job.marks)
-    if job.what == "request" and offer and offer.request_edits and not explained.error:
+    if job.what == "request" and offer and not explained.error:
         try:
-            explained.result = offer.request_edits(explained.result, context)
+            if offer.request_edits:
+                explained.result = offer.request_edits(explained.result, context)
+                explained.stages.append(Stage(f"edits of {offer.provider}", "providers", said=[explained.result]))
+            sent = _sent(job, given, explained.result)
+            if sent is not None:
+                explained.result = sent.body
+                said = [*sent.lines(), sent.body]
+                explained.stages.append(Stage(f"sent to {offer.provider}", "providers", said=said))
         except TollgateError as error:
             explained.error = str(error)
         explained.lost = list(context.lost)
-        explained.stages.append(Stage(f"edits of {offer.provider}", "providers", said=[explained.result]))
     return explained
 
 
 def _print(job: Job, result: Any) -> None:
     if job.what != "stream":
-        print_json(result)
+        job.print(json_text(result))
         return
     for out in result:
         if "event" in out:
-            click.echo(f"event: {out['event']}")
+            job.print(f"event: {out['event']}")
         data = out["data"]
-        click.echo(f"data: {data if isinstance(data, str) else orjson.dumps(data).decode()}\n")
+        job.print(f"data: {data if isinstance(data, str) else orjson.dumps(data).decode()}\n")
