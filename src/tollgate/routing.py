@@ -48,8 +48,8 @@ class Needs:
     prompt_tokens: int = 0
     native: bool = False
     threads: bool = False
-    """The request begins or continues a conversation that the provider stores: only a route declared with `can:
-    {threads: true}` can be used."""
+    """Only with `native`: the request begins or continues a conversation that the provider stores, so only a route
+    declared with `can: {threads: true}` can be used."""
     effort: str = "unset"
     """The reasoning effort of a chat request; `unset` if it has none."""
     prefer_native: bool = False
@@ -111,15 +111,8 @@ def plan(
     random order by weight. Routes that cool down come last; if all do, only the one that recovers first is called.
     `pinned` is the only provider that may answer (it has the state that the request refers to).
     """
-    found = [(route, offer) for route in model.routes if (offer := _serving(route, client_protocol, needs)) is not None]
-    if pinned is not None or needs.native:
-        found = [
-            (route, offer)
-            for route, offer in found
-            if (pinned is None or route.provider == pinned)
-            and (not needs.native or offer.protocol == client_protocol)
-            and (not needs.threads or offer.can.get("threads") is True)
-        ]
+    routes = model.routes if pinned is None else [route for route in model.routes if route.provider == pinned]
+    found = [(route, offer) for route in routes if (offer := _serving(route, client_protocol, needs)) is not None]
     if len(found) < 2:
         return Plan([offer for _, offer in found], 1)
     found = [(route, offer) for route, offer in found if fits(offer, needs)] or found
@@ -149,11 +142,16 @@ def _ranked(offers: tuple[Offer, ...], client_protocol: str) -> tuple[Offer, ...
 
 
 def _serving(route: Route, client_protocol: str, needs: Needs) -> Offer | None:
-    """The offer of a route for this request: that in the protocol which loses least among those that fit its needs."""
+    """The offer of a route for this request: that in the protocol which loses least among those that fit its needs.
+    None if the route serves no such clients, or cannot do what only a native route can."""
     ranked = route.ranked.get(client_protocol)
     if ranked is None:
         return None
-    if len(ranked) == 1 or needs.native:
+    if needs.native:
+        native = ranked[0]  # the client's own protocol is ranked first
+        able = native.protocol == client_protocol and (not needs.threads or native.can.get("threads") is True)
+        return native if able else None
+    if len(ranked) == 1:
         return ranked[0]
     return next((offer for offer in ranked if fits(offer, needs)), ranked[0])
 

@@ -60,10 +60,10 @@ def needs_of(dialect: str, body: dict[str, Any], outline: str, size: int) -> Nee
         files,
         '"json_schema"' in outline,
         tokens.estimate(size),
-        threads,
-        threads,
+        native=threads,
+        threads=threads,
+        prefer_native=prefer_native,
     )
-    needs.prefer_native = prefer_native
     if tools and dialect == "chat" and (effort := _effort(body)):
         needs.effort = effort
     return needs
