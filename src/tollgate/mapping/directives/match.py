@@ -17,7 +17,7 @@ from tollgate.mapping.scalars import NOTHING_WORD, is_literal, literal, lower_sc
 from tollgate.mapping.scope import NOTHING, Lowered, Scope, Site, Spot, Unit, suggest
 from tollgate.mapping.slips import quoted
 
-_OWN = ("$each", "$let", "$when", "$match")
+_OWN = ("$each", "$let", "$when", "$refuse", "$match")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 
 

@@ -137,6 +137,8 @@ def _choice(site: Site, node: Map) -> None:
                 f"`{key}` stands beside an operation, not beside a choice between lists of them",
                 "put it beside each operation of the cases",
             )
+    if "$refuse" in node.entries:
+        site.unit.mistake(node.keys["$refuse"], "`$refuse` has no meaning in a stream: only a request can be refused")
     choice = match.enter(site, node)
     if choice is None:
         return
