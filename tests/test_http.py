@@ -70,7 +70,7 @@ async def test_no_keep_alive_comment_is_sent_within_an_error():
     assert [message.get("body") for message in sent] == [None, b"{}"]
 
 
-async def test_no_keep_alive_comment_starts_a_response_once_has_begun_was_read():
+async def test_no_keep_alive_comment_starts_a_response_once_status_sent_was_read():
     sent = []
 
     async def send(message):
@@ -78,7 +78,7 @@ async def test_no_keep_alive_comment_starts_a_response_once_has_begun_was_read()
 
     responder = Responder(asyncio.Event().wait, send, [])
     responder.keep_alive(0)
-    assert not responder.has_begun()
+    assert not responder.status_sent()
     for _ in range(5):
         await asyncio.sleep(0)
     assert not sent and not responder.started

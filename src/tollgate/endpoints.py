@@ -109,7 +109,7 @@ def _completion(dialect: str) -> Callable[[Request], Awaitable[Reply]]:
             request.services,
             inbound,
             streaming=lambda: responder.keep_alive(server.keepalive_comment_seconds),
-            begun=responder.has_begun,
+            status_sent=responder.status_sent,
         )
 
     return endpoint

@@ -219,9 +219,9 @@ class Responder:
         self._last = self._loop.time()
         self._timer = self._loop.call_later(seconds, self._silent)
 
-    def has_begun(self) -> bool:
-        """Whether the reply has begun, so that the client knows a status. If not, no keep-alive comment will begin it
-        any more, so that the answer stays true."""
+    def status_sent(self) -> bool:
+        """Whether the client has its status, from a keep-alive comment if no part of the reply was sent. If not, no
+        comment is sent any more: the caller decides on a status now."""
         if not self.started and self._timer is not None:
             self._end_comments(self._timer)
         return self.started

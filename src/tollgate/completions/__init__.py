@@ -39,12 +39,12 @@ async def complete(
     inbound: Inbound,
     *,
     streaming: Callable[[], None] = lambda: None,
-    begun: Callable[[], bool] = lambda: False,
+    status_sent: Callable[[], bool] = lambda: False,
 ) -> Reply:
     """Answer one chat, responses or messages request.
 
-    `streaming` is called when the answer will be a stream. `begun` says whether the response has already started, as
-    it has once the first keep-alive comment was sent; it is called when the status is decided.
+    `streaming` is called when the answer will be a stream. `status_sent` is called to decide on the status of a request
+    without an answer; it returns True if the client has a status already, from the first keep-alive comment.
 
     Raises `RequestError` for the caller's mistakes, `UpstreamError` when no route answered.
     """
@@ -57,7 +57,7 @@ async def complete(
     if asked.looked_up:
         await check_looked_up(services, inbound, asked.looked_up)
     stream = body.get("stream") is True
-    exchange = Exchange(services, inbound, body, model, stream, begun)
+    exchange = Exchange(services, inbound, body, model, stream, status_sent)
     exchange.sealed = holds_sealed(asked.outline)
     exchange.asked_model = asked_model(exchange.client_format, body, inbound.headers)
     exchange.admitted_tokens = needs.prompt_tokens

@@ -45,8 +45,8 @@ class Exchange:
     body: dict[str, Any]
     model: CatalogModel
     stream: bool
-    begun: Callable[[], bool] = lambda: False
-    """Whether the response has already started."""
+    status_sent: Callable[[], bool] = lambda: False
+    """Whether the client has a status already, which the row must show then (`complete`)."""
     attempt: Attempt = NOT_TRIED
     """The current attempt, or the last one."""
     hold: Hold | None = None
@@ -244,9 +244,9 @@ class Exchange:
     def settle_cut(self, count: Callable[[], Awaitable[None]]) -> None:
         """`settle`, in a task of its own, an answer that was cut off because the client left or the gateway shuts down.
         `count` notes the usage up to that point."""
-        self.services.settlements.spawn(self._settle_cut(count, self.begun()), place=self.inbound.place)
+        self.services.settlements.spawn(self._settle_cut(count, self.status_sent()), place=self.inbound.place)
 
-    async def _settle_cut(self, count: Callable[[], Awaitable[None]], begun: bool) -> None:
+    async def _settle_cut(self, count: Callable[[], Awaitable[None]], status_sent: bool) -> None:
         try:
             await count()
         except Exception:
@@ -255,7 +255,7 @@ class Exchange:
         try:
             if self.services.cut:
                 ended = ShuttingDown()
-                await self.settle("error", status=200 if begun else ended.status, error=ended)
+                await self.settle("error", status=200 if status_sent else ended.status, error=ended)
             else:
                 await self.settle("client_gone", status=CLIENT_LEFT)
         except Unavailable as error:  # no client is left to answer

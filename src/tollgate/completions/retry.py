@@ -139,9 +139,8 @@ async def settle_failure(exchange: Exchange, error: BaseException) -> None:
             else "error"
         )
         exchange.note_usage(None)
-        await exchange.settle(
-            outcome, status=200 if exchange.begun() else public_status(exchange.inbound.dialect, public), error=public
-        )
+        status = 200 if exchange.status_sent() else public_status(exchange.inbound.dialect, public)
+        await exchange.settle(outcome, status=status, error=public)
     else:
         exchange.release()
 

@@ -97,7 +97,7 @@ class Streamed(Response):
         try:
             try:
                 responder.slot = self._services.ledger.occupy(self._inbound.key)
-                reply = await complete(self._services, self._inbound, begun=lambda: responder.started)
+                reply = await complete(self._services, self._inbound, status_sent=responder.status_sent)
             except TollgateError as error:
                 reply = Reply(error.status, [], orjson.dumps({"error": {"message": public_message(error)}}))
             await responder.send(reply)
