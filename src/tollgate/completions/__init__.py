@@ -49,26 +49,26 @@ async def complete(
     Raises `RequestError` for the caller's mistakes, `UpstreamError` when no route answered.
     """
     runtime = services.runtime.current
-    asked = await read_request(services, inbound)
-    body, needs = asked.body, asked.needs
+    request = await read_request(services, inbound)
+    body, needs = request.body, request.needs
     model = model_of(services, inbound, body["model"])
     if needs.prefer_native or "fallbacks" in body:
         check_consulted(services, inbound, body)
-    if asked.looked_up:
-        await check_looked_up(services, inbound, asked.looked_up)
+    if request.looked_up:
+        await check_looked_up(services, inbound, request.looked_up)
     stream = body.get("stream") is True
     exchange = Exchange(services, inbound, body, model, stream, status_sent)
-    exchange.sealed = holds_sealed(asked.outline)
+    exchange.sealed = holds_sealed(request.outline)
     exchange.asked_model = asked_model(exchange.client_format, body, inbound.headers)
     exchange.admitted_tokens = needs.prompt_tokens
     if runtime.several_minters:
-        exchange.minters = await minters_of(services, inbound, body, asked.outline)
+        exchange.minters = await minters_of(services, inbound, body, request.outline)
     conversation = fingerprint(inbound.key.account_id, model.id, body) if len(model.routes) > 1 else b""
-    routes = await _routes(exchange, asked, services.sticky.get(conversation) if conversation else None)
+    routes = await _routes(exchange, request, services.sticky.get(conversation) if conversation else None)
     exchange.begin(
-        await services.ledger.hold(inbound.key, most_it_costs(exchange, routes.offers[0], needs, asked.outline))
+        await services.ledger.hold(inbound.key, most_it_costs(exchange, routes.offers[0], needs, request.outline))
     )
-    asked.outline = ""  # with pictures, as large as the body
+    request.outline = ""  # with pictures, as large as the body
     try:
         if stream:
             streaming()
@@ -85,20 +85,20 @@ async def complete(
     return reply
 
 
-async def _routes(exchange: Exchange, asked: CompletionRequest, last: str | None) -> Plan:
+async def _routes(exchange: Exchange, request: CompletionRequest, last: str | None) -> Plan:
     """The offers to try, in order.
 
     A request that refers to a provider's stored state can only go to that provider; one with encrypted reasoning only
     to a provider that can decrypt it. `last` is the route that answered the conversation's previous request. Raises
     `RequestError` when no offer is left.
     """
-    services, references = exchange.services, asked.references
+    services, references = exchange.services, request.references
     attempts = services.runtime.current.gateway.retry.attempts
     keeper = await provider_for(services, exchange.inbound, references) if references else None
     found = plan(
         exchange.model,
         exchange.inbound.dialect,
-        asked.needs,
+        request.needs,
         services.health,
         last,
         attempts=attempts,
@@ -108,8 +108,8 @@ async def _routes(exchange: Exchange, asked: CompletionRequest, last: str | None
         found = found._replace(offers=readers(found.offers, exchange.minters, exchange.body))
     if found.offers:
         return found
-    name = asked.body["model"]
-    if asked.needs.threads:
+    name = request.body["model"]
+    if request.needs.threads:
         raise ThreadUnsupported(name)
     if references:
         raise StateNotFound(*references[0], f" The provider that keeps it does not serve {name}.")

@@ -35,15 +35,15 @@ async def read_request(services: Services, inbound: Inbound) -> CompletionReques
     """Parse and check the request. Ids that refer to items this gateway remembers are replaced by the items
     (`kept_items.py`). Raises `RequestError`."""
     server = services.runtime.current.gateway.server
-    asked = await run_off_loop(_read, inbound, server) if is_large(len(inbound.body)) else _read(inbound, server)
-    if asked.references:
-        made = await put_in_items(services, inbound, asked.body, asked.references)
+    request = await run_off_loop(_read, inbound, server) if is_large(len(inbound.body)) else _read(inbound, server)
+    if request.references:
+        made = await put_in_items(services, inbound, request.body, request.references)
         if made is not None:
             large = is_large(len(inbound.body))
-            asked = await run_off_loop(_read, inbound, server, made) if large else _read(inbound, server, made)
-        if asked.references:
-            asked.needs.native = True
-    return asked
+            request = await run_off_loop(_read, inbound, server, made) if large else _read(inbound, server, made)
+        if request.references:
+            request.needs.native = True
+    return request
 
 
 def _read(inbound: Inbound, server: Server, made: dict[str, Any] | None = None) -> CompletionRequest:
