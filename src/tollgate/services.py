@@ -21,6 +21,7 @@ from tollgate.room import Place, Room
 if TYPE_CHECKING:
     from tollgate.completions.exchange import Exchange
     from tollgate.health import Health
+    from tollgate.images.runner import Jobs
     from tollgate.ledger import KeyRecord, Ledger
     from tollgate.metrics import Metrics
     from tollgate.remembered.minted import Minted
@@ -123,8 +124,8 @@ class Services:
     draining: bool = False
     cut: bool = False
     """The time to drain is over: the gateway ends the requests that still run."""
-    images: Any = None
-    """The image jobs of this process (`images.runner.Jobs`), made at first use."""
+    images: Jobs | None = None
+    """The image jobs of this process, made at first use (`images.service.jobs_of`)."""
     live: set[Exchange] = field(default_factory=set)
     """Requests being answered now, from `Exchange.begin` until they are settled or released; for the operator's
     page."""

@@ -57,7 +57,7 @@ def client_events(
         attempt=Attempt(None, context=Context(run_id="r1", now=5)),
         inbound=SimpleNamespace(dialect=target, key=SimpleNamespace(account_id="a")),
         body={"store": False},
-        reported_usage=lambda: stage.usage() or {},
+        client_usage=lambda: stage.usage() or {},
     )
     offer: Any = SimpleNamespace(
         framing="sse",

@@ -119,7 +119,7 @@ class ConvertedStream(Stage):
 
     def tail(self) -> bytes:
         keep_thoughts(self._exchange, self._offer, self._converter.parts())
-        self._converter.usage = self._exchange.reported_usage()
+        self._converter.usage = self._exchange.client_usage()
         ending = self._converter.finish()
         keep_streamed_items(self._exchange, ending)
         return encode_events(ending)
@@ -130,9 +130,9 @@ class ConvertedStream(Stage):
         self._converter.finish()
         return self._converter.hub
 
-    def failure(self, error: TollgateError) -> bytes:
+    def error_events(self, error: TollgateError) -> bytes:
         if self._exchange.hub_usage:
-            self._converter.usage = self._exchange.reported_usage()
+            self._converter.usage = self._exchange.client_usage()
         kind = "overloaded_error" if getattr(error, "overloaded", False) else None
         return encode_events(self._converter.fail(public_message(error), kind))
 
@@ -172,8 +172,8 @@ class ConvertedStream(Stage):
             *few, rest = block[at:].split(b"\n\n", _FEW if converter.follows else 0)
             until = end - len(rest) if len(few) == _FEW else end
             out.append(self._take(events.feed(block[at:until])))
-            if events.written:
-                converter.follow(*events.written[-1])
+            if events.unparsed:
+                converter.follow(*events.unparsed[-1])
             at = until
         return b"".join(out)
 

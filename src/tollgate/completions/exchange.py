@@ -111,9 +111,9 @@ class Exchange:
             return attempt.reported_tier
         return self.asked_tier() if attempt.tier_sent else None
 
-    def reported_usage(self) -> dict[str, Any]:
-        """`hub_usage` as a client of another format should see it: the billed counts, where the provider's own way of
-        counting differs."""
+    def client_usage(self) -> dict[str, Any]:
+        """`hub_usage` as it is written for the client: the billed counts, where the provider's own way of counting
+        differs."""
         hub_usage = self.hub_usage or {}
         usage, offer = self._used(), self.attempt.offer
         excludes = offer.usage.excludes if offer is not None else ()

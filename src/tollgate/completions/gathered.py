@@ -44,7 +44,7 @@ async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Re
         if stage.error is not None:
             raise AttemptFailed(stage.error)
         await count_usage(exchange, stage)
-        hub = {**stage.whole(), "usage": exchange.reported_usage()}
+        hub = {**stage.whole(), "usage": exchange.client_usage()}
         built = response_from_hub(exchange.client_format, hub, context)
         keep_items(exchange, built)
         out = orjson.dumps(built)

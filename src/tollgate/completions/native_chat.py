@@ -86,7 +86,7 @@ class NativeChat(NativeStream):
         return [each for event in self.received() if isinstance(event, dict) for each in minted_ids(event)]
 
     def tail(self) -> bytes:
-        usage, hub_usage = self._usage, self._exchange.reported_usage()
+        usage, hub_usage = self._usage, self._exchange.client_usage()
         if usage is None and hub_usage:
             usage = written_usage(self._exchange, hub_usage)
         out = self._last_chunk(usage) + b"data: [DONE]\n\n"

@@ -95,7 +95,7 @@ class NativePlain(NativeStream):
         out = b"".join(self._held)
         return out if exchange.attempt.failure is None else without_secrets(out, self._offer)
 
-    def failure(self, error: TollgateError) -> bytes:
+    def error_events(self, error: TollgateError) -> bytes:
         response = self._response
         if response is not None and self._exchange.hub_usage:
             response = {**response, "usage": written_usage(self._exchange, self._exchange.hub_usage)}

@@ -131,7 +131,7 @@ class NativeStream(Stage):
             return None
         return reported_failure(self._offer, tap.error)
 
-    def failure(self, error: TollgateError) -> bytes:
+    def error_events(self, error: TollgateError) -> bytes:
         return self._apart() + stream_error_events(self._dialect, error)
 
     @abstractmethod

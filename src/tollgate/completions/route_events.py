@@ -53,7 +53,7 @@ class RouteEvents:
         """True once the upstream has sent `[DONE]`."""
         self.unfit: MappingFailure | None = None
         """Why an event could not be unwrapped or edited; nothing from that event on is returned."""
-        self.written: list[tuple[str | None, bytes]] = []
+        self.unparsed: list[tuple[str | None, bytes]] = []
         """The events read last: their names, and their data before parsing."""
 
     def feed(self, block: bytes) -> list[Received]:
@@ -116,7 +116,7 @@ class RouteEvents:
 
     def _read(self, pairs: list[tuple[str | None, bytes]], *, quiet: bool) -> list[Received]:
         """The parsed events; `quiet`: none of them can report an error."""
-        self.written = pairs
+        self.unparsed = pairs
         found: list[Received] = []
         for name, data in pairs:
             if len(data) > LARGE_EVENT:

@@ -66,5 +66,5 @@ class Stage(ABC):
         """The end of the answer, with the exchange's usage where the format shows it."""
 
     @abstractmethod
-    def failure(self, error: TollgateError) -> bytes:
+    def error_events(self, error: TollgateError) -> bytes:
         """The events that report `error` and end the stream."""

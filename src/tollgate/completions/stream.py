@@ -104,7 +104,7 @@ async def _pump(
         await count_usage(exchange, stage)
         exchange.attempt.failure = stage.error or stage.reported_error()
         if stage.error is not None:
-            last = held + stage.failure(stage.error)
+            last = held + stage.error_events(stage.error)
         else:
             await remember_state(exchange, offer, stage.minted(), stage.encrypted())
             last = held + stage.tail()

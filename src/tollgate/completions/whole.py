@@ -71,7 +71,7 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
     else:
         write = _events if exchange.stream else _converted_bytes
         keep_thoughts(exchange, offer, hub.get("parts") or ())
-        hub = {**hub, "usage": exchange.reported_usage()}
+        hub = {**hub, "usage": exchange.client_usage()}
         out = await run_off_loop(write, exchange, hub) if large else write(exchange, hub)
     if attempt.native and may_mint(exchange.inbound.dialect, exchange.body):
         ids = minted_ids(edited, thread=keeps_thread(exchange.inbound.dialect, exchange.body))
@@ -150,7 +150,7 @@ def _native_bytes(exchange: Exchange, offer: Offer, raw: bytes, body: Any, edite
     usual place and it is known otherwise: estimated, or read by the provider's own usage rule."""
     answer = renamed(edited, exchange.asked_model)
     if (exchange.estimated or offer.usage.read is not None) and not answer.get("usage"):
-        answer = {**answer, "usage": written_usage(exchange, exchange.reported_usage())}
+        answer = {**answer, "usage": written_usage(exchange, exchange.client_usage())}
     out = raw if answer is body else orjson.dumps(answer)
     return without_secrets(out, offer) if answer.get("error") or exchange.attempt.failure is not None else out
 
