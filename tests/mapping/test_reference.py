@@ -11,7 +11,7 @@ from jsonschema import Draft7Validator
 from mapping.support import document, run
 from tollgate.config.load import plain, read_file
 from tollgate.mapping import Context
-from tollgate.mapping.directives import DIRECTIVES
+from tollgate.mapping.directive_table import DIRECTIVES
 from tollgate.mapping.editor_schema import editor_schema
 from tollgate.mapping.filter_table import FILTERS
 from tollgate.mapping.reference import renewed

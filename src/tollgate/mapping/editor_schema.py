@@ -6,11 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 from tollgate.mapping import examples, harmless, hub, in_text, reply_headers
-from tollgate.mapping.directives import DIRECTIVES, each, refuse
+from tollgate.mapping.directive_table import DIRECTIVES
+from tollgate.mapping.directives import each, refuse
 from tollgate.mapping.error_words import ERROR_WORDS
 from tollgate.mapping.in_text_scan import PLACES, STREAMED_KINDS
 from tollgate.mapping.streams.from_hub import MOMENTS, STEPS
-from tollgate.mapping.streams.to_hub import OPERATIONS
+from tollgate.mapping.streams.to_hub import BESIDE, OPERATIONS
 
 Schema = dict[str, Any]
 
@@ -173,7 +174,7 @@ def _definitions() -> Schema:
         ),
         "operation": _record(
             {
-                **{key: value for key, value in directives.items() if key in ("$each", "$let", "$when")},
+                **{key: value for key, value in directives.items() if key in BESIDE},
                 **{name: _operation(name) for name in OPERATIONS},
             }
         ),

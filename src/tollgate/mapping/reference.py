@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tollgate.mapping import examples, hub, reply_headers
-from tollgate.mapping.directives import DIRECTIVES
+from tollgate.mapping.directive_table import DIRECTIVES
 from tollgate.mapping.edits.reading import BESIDE, VERBS
 from tollgate.mapping.filter_table import FILTERS, TESTS
 from tollgate.mapping.in_text_scan import STREAMED_KINDS

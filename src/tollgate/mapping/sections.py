@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from tollgate.config.load import List, Map, Node, Problem, Scalar, lookup, text_in
 from tollgate.mapping import harmless, templates
 from tollgate.mapping.define import compile_functions, declare
+from tollgate.mapping.directive_table import VALUES
 from tollgate.mapping.directives import let, when
 from tollgate.mapping.error_words import ERROR_WORDS, read_error_words
 from tollgate.mapping.filter_table import Filter
@@ -46,7 +47,7 @@ _MORE_KEYS = {
     "stream": (OPENING,),
 }
 """Keys of a section besides `to_hub` and `from_hub`."""
-_DECIDING = frozenset({"$when", "$match", "$value", "$each", "$first"})
+_DECIDING = {*VALUES, "$when", "$each"}
 """Directives by which a map may give something else than its fields."""
 HUBS = ("embeddings",)
 """Hubs besides the one for conversations; they have requests and answers only."""

@@ -22,6 +22,7 @@ from tollgate.mapping.destinations import (
     store_built,
     used,
 )
+from tollgate.mapping.directive_table import BEFORE, DIRECTIVES, VALUES
 from tollgate.mapping.reads import gathered
 from tollgate.mapping.scalars import NOTHING_WORD, is_literal, lower_scalar, path_of
 from tollgate.mapping.scope import Lowered, Scope, Site, Unit, suggest
@@ -167,7 +168,7 @@ def _body(site: Site, node: Map, dest: Destination) -> None:
     entries = node.entries
     if "$refuse" in entries:
         directives.refuse.emit(site, entries["$refuse"])
-        if all(key in _BEFORE_BODY for key in entries):
+        if all(key in BEFORE or key == "$else" for key in entries):
             return
     for directive, emit_directive in directives.BODIES.items():
         if directive in entries:
@@ -211,8 +212,6 @@ def _emit_fields(site: Site, node: Map, dest: Destination) -> None:
 
 # -- keys
 
-_BEFORE_BODY = frozenset({"$each", "$let", "$when", "$else", "$refuse"})
-
 
 def _is_field(key: str) -> bool:
     return not key.startswith("$") or key.startswith("$$")
@@ -223,23 +222,16 @@ def field_name(key: str) -> str:
     return key[1:] if key.startswith("$$") else key
 
 
-_BESIDE = (
-    ("$else", ("$match", "$when"), "`$else` stands beside `$when` or `$match`"),
-    ("$absent", ("$match",), "`$absent` stands beside `$match`"),
-    ("$join_by", ("$value",), "`$join_by` stands beside `$value` with a written list"),
-)
-"""Directives that mean nothing without one of some others, and the message for that."""
-
-
 def check_keys(site: Site, node: Map) -> bool:
     """Check that every `$` key is a directive that may be used with the others; False if the node makes no sense."""
     good = True
-    for key in node.keys:
+    for key, mark in node.keys.items():
         check_directive(site.unit, node, key)
         good = _check_key(site, node, key) and good
-    for key, others, message in _BESIDE:
-        if key in node.entries and node.entries.keys().isdisjoint(others):
-            site.unit.mistake(node.keys[key], message)
+        directive = DIRECTIVES.get(key)
+        if directive is not None and directive.beside and node.entries.keys().isdisjoint(directive.beside):
+            others = " or ".join(f"`{other}`" for other in directive.beside)
+            site.unit.mistake(mark, f"`{key}` stands beside {others}")
             good = False
     return _check_body(site, node) and good
 
@@ -250,9 +242,9 @@ def _check_key(site: Site, node: Map, key: str) -> bool:
         return True
     if "{{" in key:
         site.unit.mistake(node.keys[key], "a field's name is literal", "write the name out")
-    if _is_field(key) or key in directives.DIRECTIVES:
+    if _is_field(key) or key in DIRECTIVES:
         return True
-    hint = suggest(key, directives.DIRECTIVES)
+    hint = suggest(key, DIRECTIVES)
     also = f"{hint}{' ' if hint else ''}a field of that name is written `${key}`"
     site.unit.mistake(node.keys[key], f"unknown directive `{key}`", also)
     return False
@@ -260,7 +252,7 @@ def _check_key(site: Site, node: Map, key: str) -> bool:
 
 def _check_body(site: Site, node: Map) -> bool:
     """A node has either one directive that gives its value, or fields."""
-    bodies = [key for key in directives.BODIES if key in node.entries]
+    bodies = [key for key in VALUES if key in node.entries]
     if len(bodies) > 1:
         message = f"`{bodies[1]}` and `{bodies[0]}` cannot stand in one node"
         site.unit.mistake(node.keys[bodies[1]], message, "put one below the other")

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from tollgate.config.load import Map, Mark, Node, Scalar
 from tollgate.mapping import templates
 from tollgate.mapping.destinations import Destination, ToList, store_built
+from tollgate.mapping.directive_table import BEFORE
 from tollgate.mapping.expressions import lower
 from tollgate.mapping.names import ABOUT
 from tollgate.mapping.scope import NOTHING, Lowered, Scope, Site, Spot, Unit, Var
 
-_NO_BODY = frozenset({"$each", "$let", "$when", "$refuse"})
 _NAME = re.compile(r"\$(\w+)")
 FORM = re.compile(r"\$(\w+)(?:\s*,\s*\$(\w+))?\s+in\s+(?=\S)")
 
@@ -57,7 +57,7 @@ def guarded(site: Site, loop: Loop) -> AbstractContextManager[None]:
 
 
 def _repeat(site: Site, loop: Loop, node: Map, dest: Destination) -> None:
-    if all(key in _NO_BODY for key in node.entries):  # the item itself
+    if all(key in BEFORE for key in node.entries):  # the item itself
         item = Scalar(f"${loop.name}", f"${loop.name}", False, node.mark)
         node = Map({**node.entries, "$value": item}, {**node.keys, "$value": node.mark}, node.mark, node.flow)
     with walking(site, loop) as inner:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tollgate.config.load import Map, Mark, Node, Scalar
 from tollgate.mapping import templates
 from tollgate.mapping.destinations import Destination, store, used
+from tollgate.mapping.directive_table import BEFORE
 from tollgate.mapping.expressions import lower
 from tollgate.mapping.grammar import is_field, nodes, parse_expression
 from tollgate.mapping.narrowing import chosen, field_of
@@ -17,7 +18,8 @@ from tollgate.mapping.scalars import NOTHING_WORD, is_literal, literal, lower_sc
 from tollgate.mapping.scope import NOTHING, Lowered, Scope, Site, Spot, Unit, suggest
 from tollgate.mapping.slips import quoted
 
-_OWN = ("$each", "$let", "$when", "$refuse", "$match")
+_OWN = (*BEFORE, "$match")
+"""Keys beside the labels."""
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 
 

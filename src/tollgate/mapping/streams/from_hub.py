@@ -10,6 +10,7 @@ from typing import Any
 from tollgate.config.load import List, Map, Node, Scalar, lookup
 from tollgate.mapping import hub, templates
 from tollgate.mapping.destinations import Destination, ToReturn
+from tollgate.mapping.directive_table import VALUES
 from tollgate.mapping.emit import Code
 from tollgate.mapping.mentions import mentions
 from tollgate.mapping.names import DELTA, ENGINE, ERROR, FIELDS, PART, RUN, SEEN, SEQ, WHOLE
@@ -164,9 +165,7 @@ class _Builder:
         if self.out.event is None:
             return "None"
         field_node = lookup(item, self.out.event)
-        stands_alone = isinstance(item, Map) and not any(
-            key in item.entries for key in ("$match", "$first", "$value", "$else")
-        )
+        stands_alone = isinstance(item, Map) and not any(key in item.entries for key in (*VALUES, "$else"))
         if stands_alone and isinstance(field_node, Scalar) and is_literal(field_node):
             return repr(literal(field_node))
         return "?"

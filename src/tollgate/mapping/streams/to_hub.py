@@ -69,6 +69,8 @@ OPERATIONS: dict[str, Operation] = {
         Operation("do", (), (), "several operations under one condition"),
     )
 }
+BESIDE = ("$each", "$let", "$when")
+"""The directives that may stand beside an operation."""
 _NAMED = frozenset({"id", "model", "created"})
 """Fields that name an answer: they cannot change once its start was sent."""
 
@@ -159,7 +161,7 @@ def _operation(site: Site, node: Node) -> None:
     if not isinstance(node, Map):
         site.unit.mistake(node, "a rule is an operation", "such as {delta: {kind: text, text: $.text}}")
         return
-    known = {"$each", "$let", "$when", *OPERATIONS}
+    known = {*BESIDE, *OPERATIONS}
     for key, mark in node.keys.items():
         if key not in known:
             if key == "$match":
