@@ -27,13 +27,13 @@ class Tested:
         looked at."""
         if self.narrowing:
             return self.narrowing.inside(scope)
-        return scope.speaking_of(self.looked) if self.looked else scope
+        return scope.losing(self.looked) if self.looked else scope
 
     def outside(self, scope: Scope) -> Scope:
         """The scope where it does not hold. A `$lost` there is not about what was looked at."""
         if self.narrowing:
             return self.narrowing.outside(scope)
-        return scope.speaking_of(()) if self.looked else scope
+        return scope.losing(()) if self.looked else scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def chosen(scope: Scope, name: str, path: tuple[str, ...], places: Places) -> Sc
     """The scope inside a choice by the field at `path` below `$name`. A `$lost` there is about the object that has
     the field, unless that is the whole document."""
     about = reads_of(places, path[:-1]) if name or path[1:] else ()
-    return scope.narrowed(name, places).speaking_of(about)
+    return scope.narrowed(name, places).losing(about)
 
 
 def field_of(scope: Scope, path: Path) -> tuple[str, tuple[str, ...]] | None:

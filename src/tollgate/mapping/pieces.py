@@ -81,8 +81,7 @@ def compile_template(
         value = literal(node)
         return Template(lambda *_: value, (), document.file)
     unit = unit_with(document.holding(node.mark), defines)
-    unit.reads_answer = answer
-    return _compile(unit, node, names, defines, lambda site: templates.emit(site, node, ToReturn()))
+    return _compile(unit, node, names, defines, lambda site: templates.emit(site, node, ToReturn()), answer=answer)
 
 
 def compile_expression(document: Document, node: Node, *, names: Names, defines: Functions | None = None) -> Template:
@@ -135,7 +134,13 @@ def compile_url(document: Document, node: Node, *, names: Names, defines: Functi
 
 
 def _compile(
-    unit: Unit, node: Node, names: Names, functions: Functions | None, body: Callable[[Site], None]
+    unit: Unit,
+    node: Node,
+    names: Names,
+    functions: Functions | None,
+    body: Callable[[Site], None],
+    *,
+    answer: bool = False,
 ) -> Template:
     known = names if isinstance(names, Mapping) else dict.fromkeys(names)
     order = tuple(name for name in known if name != "$")
@@ -143,7 +148,7 @@ def _compile(
     if "$" in known:
         variables[""] = Var("", "D")
     code = unit.module.function(f"piece(D, C, {', '.join(f'x_{name}' for name in order)})", node.mark.line)
-    body(Site(unit, code, Scope(variables)))
+    body(Site(unit, code, Scope(variables, of_answer=answer)))
     piece = built_with(unit, functions, {**RUNTIME, "escaped": _escaped})["piece"]
     return Template(piece, order, unit.document.file)  # type: ignore[arg-type]
 

@@ -74,7 +74,7 @@ def lower_text(site: Site, text: str, spot: Spot, *, named: bool = False) -> Low
         if "{%" in text:
             spot.mistake("`{% %}` is not part of this language", text.index("{%"), "choose with $when or $match")
         _warn_of_loose_name(site, text, spot)
-        if path := forgotten_path(text, site.scope.names, answer=site.unit.reads_answer):
+        if path := forgotten_path(text, site.scope.names, answer=site.scope.of_answer):
             site.unit.warn(spot.mark(0), f"`{text}` stays as it stands", f"write {path}")
         return written(text)
     pieces = split(text, spot)

@@ -122,9 +122,6 @@ class Unit:
         """Generated helper functions by their purpose (paths that give lists)."""
         self.escape_holes = False
         """True while a URL is compiled: values in braces are path-escaped."""
-        self.reads_answer = False
-        """True while a template over a provider's answer is compiled: there a name in dotted notation is probably a
-        path without its `$`."""
         self.compared: list[tuple[Places, str, Mark]] = []
         """Words that values are compared with: the places of the value, the word, and its position."""
 
@@ -174,28 +171,25 @@ class Unit:
             raise ConfigErrors(sorted(wrong, key=lambda problem: (problem.mark.line, problem.mark.column)))
 
 
+@dataclass(frozen=True, slots=True)
 class Scope:
-    """The names visible at one place."""
+    """The names visible at one place, and what holds for all code there."""
 
-    __slots__ = ("about", "function", "names")
+    names: Mapping[str, Var]
+    function: Function | None = None
+    """The function of `define:` that it belongs to."""
+    lost: Places = ()
+    """What a `$lost` without a hole reports: the value that the nearest `$when`, `$match` or `$each` is about."""
+    of_answer: bool = False
+    """The document is a provider's answer: there a name in dotted notation is probably a path without its `$`."""
 
-    def __init__(self, names: Mapping[str, Var], function: Function | None = None, about: Places = ()) -> None:
-        self.names = dict(names)
-        self.function = function
-        self.about = about
-        """What the nearest `$when`, `$match` or `$each` is about: a `$lost` without a hole reports this value as
-        lost."""
-
-    def speaking_of(self, places: Places) -> Scope:
-        """This scope, where a `$lost` is about the value at these places."""
-        return Scope(self.names, self.function, places)
+    def losing(self, places: Places) -> Scope:
+        """This scope, where a `$lost` reports the value at these places."""
+        return replace(self, lost=places)
 
     def with_names(self, *added: Var) -> Scope:
         """This scope with additional names."""
-        inner = Scope(self.names, self.function, self.about)
-        for var in added:
-            inner.names[var.name] = var
-        return inner
+        return replace(self, names={**self.names, **{var.name: var for var in added}})
 
     def narrowed(self, name: str, places: Places) -> Scope:
         """This scope, where reads of `$name` count only for `places` (inside a case)."""

@@ -181,14 +181,13 @@ def _section(unit: Unit, name: str, node: Node, built: CompiledFile) -> None:
         names["request"] = replace(names["request"], py="D", places=names[""].places)
     elif name.startswith("request") or built.hub:
         del names["request"]
-    unit.reads_answer = name in ("response.to_hub", "error.to_hub")
-    templates.function(unit, f"{built.sections[name]}(D, C)", node, Scope(names))
-    unit.reads_answer = False
+    scope = Scope(names, of_answer=name in ("response.to_hub", "error.to_hub"))
+    templates.function(unit, f"{built.sections[name]}(D, C)", node, scope)
     if name == "response.to_hub" and isinstance(node, Map) and _has_plain_usage(node):
         entries: dict[str, Node] = {key: node.entries[key] for key in ("$let", "usage") if key in node.entries}
         usage = Map(entries, {key: node.keys[key] for key in entries}, node.mark)
         py = built.sections[USAGE_IN] = USAGE_IN.replace(".", "_")  # its reads count as reads of the whole answer
-        templates.function(unit, f"{py}(D, C)", usage, Scope(names))
+        templates.function(unit, f"{py}(D, C)", usage, scope)
 
 
 def _request_facts(unit: Unit, root: Map, built: CompiledFile) -> None:

@@ -194,8 +194,8 @@ def _emit_fields(site: Site, node: Map, dest: Destination) -> None:
         store(site, Lowered("{" + start + "}", True, "object"), dest, line)
         return
     name = site.temp("o")
-    if site.scope.about:  # a lost field is not the whole object that the scope is about
-        site = site.inside(site.scope.speaking_of(()))
+    if site.scope.lost:  # a lost field is not the whole object
+        site = site.inside(site.scope.losing(()))
     certain = first > 0
     if entries[0][0] == "$copy" and directives.copy.whole(site, node, name):
         entries = entries[1:]

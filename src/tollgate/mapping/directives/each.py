@@ -102,7 +102,7 @@ def enter(site: Site, node: Map) -> Loop | None:
     places = tuple(place.each() for place in source.places)
     added = [Var(item, local, places, present=True, own=True)]
     guard, over = _items(site, source, line)
-    inside = site.scope.speaking_of(places)
+    inside = site.scope.losing(places)
     if not count:
         return Loop(guard, f"for {local} in {over}", inside.with_names(*added), line, local, item)
     counter = site.temp(f"n_{count}_")

@@ -30,7 +30,7 @@ def _account_for(site: Site, entry: Scalar) -> None:
     The text reports what the nearest condition, case or `$each` is about, and what its holes read: a hole that reads an
     object's kind reports the whole object.
     """
-    take(site.scope.about)
+    take(site.scope.lost)
     for text in paths_in(entry):
         path = parse_path(text)
         var = site.scope.names.get(path.base)

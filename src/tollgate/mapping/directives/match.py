@@ -46,7 +46,7 @@ class Choice:
     def scope_of(self, case: Case) -> Scope:
         """The scope inside a case: reads of the object that is matched on count only for this label."""
         if self.field is None:
-            return self.scope.speaking_of(())
+            return self.scope.losing(())
         name, path = self.field
         covered = any(other.absent for other in self.cases)
         places = []

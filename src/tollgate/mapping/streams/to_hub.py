@@ -82,10 +82,9 @@ STREAM_IN = "stream_to_hub"
 def compile_stream_in(unit: Unit, node: Node) -> bool:
     """Compile; mistakes are noted in the unit. Returns whether the rules say where parts end."""
     code = unit.module.function(f"{STREAM_IN}(D, R, C)", node.mark.line)
-    scope = Scope({**ENGINE, "": Var("", "D", (Reads(),)), "event": EVENT, "run": RUN, "seen": SEEN, "whole": WHOLE})
-    unit.reads_answer = True
+    names = {**ENGINE, "": Var("", "D", (Reads(),)), "event": EVENT, "run": RUN, "seen": SEEN, "whole": WHOLE}
+    scope = Scope(names, of_answer=True)
     _rules(Site(unit, code, scope), node, top=True)
-    unit.reads_answer = False
     return any(isinstance(rule, Map) and "close" in rule.entries for rule in walk(node))
 
 
