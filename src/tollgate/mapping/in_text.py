@@ -15,11 +15,11 @@ from tollgate.mapping import hub, templates
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault
 from tollgate.mapping.in_text_scan import PLACES, STREAMED_KINDS, Found, Marks, Scanner, TextMark
-from tollgate.mapping.names import ENGINE
+from tollgate.mapping.names import ENGINE, document_var
 from tollgate.mapping.pieces import Functions, built_with, unit_with
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scalars import is_literal
-from tollgate.mapping.scope import Scope, Unit, Var, known_words
+from tollgate.mapping.scope import Scope, Unit, known_words
 from tollgate.mapping.values import RUNTIME, text_of
 
 KEYS = ("from", "to", "kind", "parts", "at", "unclosed")
@@ -178,7 +178,7 @@ def _maker(unit: Unit, node: Node | None, place: int) -> str:
         if isinstance(part, Map):
             _check_fields(unit, part)
     name = f"in_text_{place}"
-    templates.function(unit, f"{name}(D, C)", node, Scope({**ENGINE, "": Var("", "D", (Reads(),))}))
+    templates.function(unit, f"{name}(D, C)", node, Scope({**ENGINE, "": document_var(Reads())}))
     return name
 
 

@@ -1,16 +1,21 @@
 """The engine's names (`$model`, `$can`, `$request`, and those of streams): what they are, and where they can be
-read."""
+read.
+
+Generated code reads them from its arguments: `D` is the document (`$`), `C` the `Context` of the conversion, `R` the
+`Run` of a stream, `P` the `Part` that is sent, `V` the text that has just arrived.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from tollgate.mapping import hub
+from tollgate.mapping.reads import Reads
 from tollgate.mapping.scope import Field, Var
 
 ENGINE: dict[str, Var] = {
-    "model": Var("model", "C.model", is_dict=True, present=True, known=hub.MODEL_FIELDS),
-    "can": Var("can", "C.can", is_dict=True, present=True),
+    "model": Var("model", "C.model", present=True, kind="object", known=hub.MODEL_FIELDS),
+    "can": Var("can", "C.can", present=True, kind="object"),
     "request": Var("request", "C.request", known=hub.REQUEST_FIELDS),
     "asked": Var("asked", "C.asked"),
     "now": Var("now", "C.now", present=True),
@@ -18,15 +23,20 @@ ENGINE: dict[str, Var] = {
 }
 """Readable everywhere, also in functions."""
 
+
+def document_var(*reads: Reads) -> Var:
+    """`$`, the document that a generated function is called with; what is read of it is recorded in `reads`."""
+    return Var("", "D", reads)
+
+
 OWN_RESPONSE = frozenset({"id", "model", "created", "parts", "stop", "stop_text", "usage", "error"})
 """Fields of a hub response that a stream manages itself; `start` may set the others."""
 OWN_PART = frozenset({"id", "name", "text", "args", "token", "origin"})
 
 RUN = Var(
     "run",
-    "R",
+    "",
     present=True,
-    whole=None,
     fields={
         "id": Field("R.id", True, "text", "the answer's id: the upstream's, or one we made"),
         "model": Field("R.model", False, "text", "the upstream's name for the model"),
@@ -46,9 +56,8 @@ RUN = Var(
 )
 PART = Var(
     "part",
-    "P",
+    "P.whole()",
     present=True,
-    whole="P.whole()",
     fields={
         "index": Field("P.index", True, "number", "place among all parts, from 0"),
         "nth": Field("P.nth", True, "number", "place among parts of its kind, from 0"),
@@ -66,11 +75,11 @@ PART = Var(
 )
 EVENT = Var("event", "R.event")
 DELTA = Var("delta", "V", present=True)
-HEADERS = Var("headers", "C.headers", present=True, is_dict=True)
-FIELDS = Var("fields", "P.fresh", present=True, is_dict=True, known=frozenset(hub.PART_FIELDS) - OWN_PART)
+HEADERS = Var("headers", "C.headers", present=True, kind="object")
+FIELDS = Var("fields", "P.fresh", present=True, kind="object", known=frozenset(hub.PART_FIELDS) - OWN_PART)
 SEQ = Var("seq", "R.seq", present=True)
-WHOLE = Var("whole", "R.whole()", present=True, is_dict=True, known=hub.RESPONSE_FIELDS)
-SEEN = Var("seen", "R.seen", present=True, is_dict=True)
+WHOLE = Var("whole", "R.whole()", present=True, kind="object", known=hub.RESPONSE_FIELDS)
+SEEN = Var("seen", "R.seen", present=True, kind="object")
 ERROR = Var("error", "R.error", known=hub.ERROR_FIELDS)
 
 CALLERS_SECRETS = frozenset(

@@ -56,10 +56,10 @@ def read(site: Site, path: Path, spot: Spot, offset: int = 0) -> Lowered:
     steps = path.steps
     if var.fields is not None:
         if not steps:
-            if var.whole is None:
+            if not var.py:
                 spot.mistake(f"`${path.base}` is read by its fields", offset, f"one of {', '.join(sorted(var.fields))}")
                 return NOTHING
-            return Lowered(var.whole or var.py, var.present, places=var.places)
+            return Lowered(var.py, var.present, places=var.places)
         found = var.fields.get(steps[0]) if isinstance(steps[0], str) else None
         if found is None:
             spot.mistake(f"`${path.base}` has no field `{steps[0]}`", offset, suggest(str(steps[0]), var.fields))
@@ -67,13 +67,14 @@ def read(site: Site, path: Path, spot: Spot, offset: int = 0) -> Lowered:
         if steps[1:]:
             _check_known(found.known, f"{path.base}.{steps[0]}", steps[1], spot, offset)
         value = Lowered(found.py, found.present, found.kind, places=reads_of(var.places, steps[:1]))
-        return walk(site, value, steps[1:], spot.line, found.kind == "object" and found.present)
+        return walk(site, value, steps[1:], spot.line)
+    value = Lowered(var.py, var.present, var.kind, atom=True, places=var.places)
     if not steps:
-        return Lowered(var.py, var.present, var.kind, atom=True, places=var.places)
+        return value
     _check_known(var.known, path.base, steps[0], spot, offset)
     if path.base in ("headers", "answer_headers") and not var.own:
         _check_header(path.base, steps[0], spot, offset)
-    return walk(site, Lowered(var.py, var.present, atom=True, places=var.places), steps, spot.line, var.is_dict)
+    return walk(site, value, steps, spot.line)
 
 
 def _check_header(base: str, name: Step, spot: Spot, offset: int) -> None:
@@ -91,10 +92,10 @@ def _check_header(base: str, name: Step, spot: Spot, offset: int) -> None:
         )
 
 
-def walk(site: Site, base: Lowered, steps: tuple[Step, ...], line: int, is_dict: bool = False) -> Lowered:
+def walk(site: Site, base: Lowered, steps: tuple[Step, ...], line: int) -> Lowered:
     """The value at `steps` below a value that is already lowered."""
     plain = next((number for number, step in enumerate(steps) if not isinstance(step, (str, int))), len(steps))
-    value = _plain(site, base, steps[:plain], line, is_dict) if plain else base
+    value = _plain(site, base, steps[:plain], line) if plain else base
     if plain == len(steps):
         return value
     found = f"{_helper(site, steps[plain:], line)}({{name}})"
@@ -152,13 +153,13 @@ def _view(site: Site, value: Lowered, line: int, kind: str, empty: str) -> str:
     return site.code.remember((kind, value.py), name)
 
 
-def _plain(site: Site, base: Lowered, steps: tuple[Step, ...], line: int, is_dict: bool) -> Lowered:
+def _plain(site: Site, base: Lowered, steps: tuple[Step, ...], line: int) -> Lowered:
     """A path of fields and indexes only: every container on the way becomes a local, the last step is read in place."""
     value = base
-    for number, step in enumerate(steps):
+    for step in steps:
         places = reads_of(value.places, (step,))
         if isinstance(step, str):
-            own = is_dict and number == 0
+            own = value.present and value.kind == "object"
             view = value.py if own else dict_view(site, value, line)
             text = f"{view}.get({step!r})"
             held = None if own else site.code.recall(("value", text))  # the engine's own objects may change

@@ -21,6 +21,7 @@ from tollgate.mapping.destinations import ToReturn
 from tollgate.mapping.expressions import lower
 from tollgate.mapping.failures import clean
 from tollgate.mapping.filter_table import Filter
+from tollgate.mapping.names import document_var
 from tollgate.mapping.scalars import is_literal, literal, lower_scalar, split
 from tollgate.mapping.scope import Scope, Site, Spot, Unit, Var
 from tollgate.mapping.values import RUNTIME, text_of
@@ -146,7 +147,7 @@ def _compile(
     order = tuple(name for name in known if name != "$")
     variables = {name: Var(name, f"x_{name}", known=known[name]) for name in order}
     if "$" in known:
-        variables[""] = Var("", "D")
+        variables[""] = document_var()
     code = unit.module.function(f"piece(D, C, {', '.join(f'x_{name}' for name in order)})", node.mark.line)
     body(Site(unit, code, Scope(variables, of_answer=answer)))
     piece = built_with(unit, functions, {**RUNTIME, "escaped": _escaped})["piece"]

@@ -21,13 +21,13 @@ from tollgate.wording import nearest_word
 
 @dataclass(slots=True)
 class Lowered:
-    """One expression lowered to Python. `present`: it is never None. `atom`: it is a name or a constant, cheap to
-    repeat."""
+    """One expression lowered to Python. `present`: it is never None, except for a written null (kind `null`). `atom`:
+    it is a name or a constant, cheap to repeat."""
 
     py: str
     present: bool = False
     kind: str = "any"
-    """Its type if present: text, number, bool, list, object or any."""
+    """Its type if present: text, number, bool, list, object, null or any."""
     atom: bool = False
     places: Places = ()
     """Where in the document the value comes from, for the loss list; empty for computed values."""
@@ -63,21 +63,19 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Var:
-    """What `$name` stands for: a Python name (or attribute), and what is known about it."""
+    """What `$name` stands for, and what is known about it."""
 
     name: str
     py: str
+    """The Python for its value; empty for a record of the engine that can only be read by its fields."""
     places: Places = ()
     present: bool = False
-    is_dict: bool = False
     known: frozenset[str] | None = None
     """All fields it can have, if these are known."""
     fields: Mapping[str, Field] | None = None
-    """For an engine record: its fields, which are read as attributes."""
+    """For a record of the engine: its fields, each with Python of its own."""
     kind: str = "any"
     """Its type if present, as in `Lowered`."""
-    whole: str | None = ""
-    """The Python for the whole record; empty: `py`; None: it cannot be used as a whole."""
     own: bool = False
     """Defined by the file itself, with `$each`, `$let` or as a parameter."""
 

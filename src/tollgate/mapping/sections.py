@@ -18,11 +18,11 @@ from tollgate.mapping.filter_table import Filter
 from tollgate.mapping.hub_words import check_hub_words
 from tollgate.mapping.in_text import declare_marks
 from tollgate.mapping.in_text_scan import TextMark
-from tollgate.mapping.names import ENGINE, HEADERS
+from tollgate.mapping.names import ENGINE, HEADERS, document_var
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.reply_headers import NO_HEADERS, ReplyHeaders, compile_reply_headers
 from tollgate.mapping.scalars import is_literal
-from tollgate.mapping.scope import Function, Scope, Site, Unit, Var
+from tollgate.mapping.scope import Function, Scope, Site, Unit
 from tollgate.mapping.streams import from_hub
 from tollgate.mapping.streams.to_hub import compile_stream_in, names_matched
 from tollgate.wire import CLIENT_FORMATS
@@ -174,7 +174,7 @@ def _section(unit: Unit, name: str, node: Node, built: CompiledFile) -> None:
             hint += "; a body that is a list stands below `$value`"
         unit.mistake(node, f"`{name}` makes an object, found {found}", hint)
         return
-    names = {**ENGINE, "": Var("", "D", (built.reads[name],))}
+    names = {**ENGINE, "": document_var(built.reads[name])}
     if name.startswith("request"):
         del names["asked"]
     if sent and not built.hub:
@@ -198,7 +198,7 @@ def _request_facts(unit: Unit, root: Map, built: CompiledFile) -> None:
         if node is not None:
             name = f"request.{key}"
             header = f"{built.add(name)}(D, C)"
-            templates.function(unit, header, node, Scope({**ENGINE, "": Var("", "D", (built.reads[name],))}))
+            templates.function(unit, header, node, Scope({**ENGINE, "": document_var(built.reads[name])}))
 
 
 def _conditions(unit: Unit, root: Map, built: CompiledFile) -> None:
@@ -214,7 +214,7 @@ def _conditions(unit: Unit, root: Map, built: CompiledFile) -> None:
         name, node = f"{section}.{key}", holder.entries[key]
         code = unit.module.function(f"{built.add(name)}(D, C)", node.mark.line)
         headers = {"headers": HEADERS} if section == "request" else {}
-        scope = Scope({"": Var("", "D", (built.reads[name],)), **headers})
+        scope = Scope({"": document_var(built.reads[name]), **headers})
         code.add(f"return bool({when.test(Site(unit, code, scope), node).py})", node.mark.line)
 
 

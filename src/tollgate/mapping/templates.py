@@ -82,7 +82,7 @@ def sure(site: Site, node: Node) -> bool:
         if path is None or var is None:
             return False
         if not path.steps:
-            return var.present and var.whole == ""
+            return var.present and not var.fields
         field = var.fields.get(path.steps[0]) if var.fields and isinstance(path.steps[0], str) else None
         return len(path.steps) == 1 and field is not None and field.present
     if isinstance(node, List):

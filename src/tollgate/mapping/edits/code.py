@@ -52,7 +52,7 @@ class EditWriter:
         ones."""
         name = code.temp("doc")
         code.add(f"{name} = d", line)
-        scope = self._scope.with_names(Var("", name, (reads,), True, True))
+        scope = self._scope.with_names(Var("", name, (reads,), present=True, kind="object"))
         return Place(Site(self._unit, code, scope), name, line)
 
     def _apply(self, code: Code, edit: Edit, reads: Reads) -> None:

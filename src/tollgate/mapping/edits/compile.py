@@ -98,7 +98,7 @@ def compile_edits(
     edits = read_edits(unit, nodes, of)
     known = dict(variables or {})
     vars_name = unit.module.constant(known, "vars_")
-    names = {**ENGINE, "vars": Var("vars", vars_name, present=True, is_dict=True, known=frozenset(known))}
+    names = {**ENGINE, "vars": Var("vars", vars_name, present=True, kind="object", known=frozenset(known))}
     if of == "request":
         names["headers"] = HEADERS
     own = EditWriter(unit, Scope(names), of_request=of == "request").write("edit", edits, nodes.mark.line)

@@ -154,7 +154,7 @@ class EntryWriter:
         place, site = self.place, self.place.site
         name = site.unit.module.fresh("below")
         code = site.unit.module.function(f"{name}(x, doc, C)", place.line)
-        scope = site.scope.with_names(Var("", "doc", site.scope.names[""].places, True, True))
+        scope = site.scope.with_names(Var("", "doc", site.scope.names[""].places, present=True, kind="object"))
         inner = Place(Site(site.unit, code, scope), "doc", place.line)
         inner.add(f"if type(x) is not dict or {steps[0]!r} not in x: return x")
         inner.add(f"return {replace(self, place=inner)._inside('x', steps)}")

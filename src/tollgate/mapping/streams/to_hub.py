@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from tollgate.config.load import List, Map, Mark, Node, Scalar, text_in, walk
 from tollgate.mapping import hub, templates
 from tollgate.mapping.directives import each, let, match, when
-from tollgate.mapping.names import ENGINE, EVENT, OWN_PART, OWN_RESPONSE, RUN, SEEN, WHOLE
+from tollgate.mapping.names import ENGINE, EVENT, OWN_PART, OWN_RESPONSE, RUN, SEEN, WHOLE, document_var
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scalars import NOTHING_WORD, lower_words
-from tollgate.mapping.scope import Scope, Site, Unit, Var, known_words, suggest
+from tollgate.mapping.scope import Scope, Site, Unit, known_words, suggest
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ STREAM_IN = "stream_to_hub"
 def compile_stream_in(unit: Unit, node: Node) -> bool:
     """Compile; mistakes are noted in the unit. Returns whether the rules say where parts end."""
     code = unit.module.function(f"{STREAM_IN}(D, R, C)", node.mark.line)
-    names = {**ENGINE, "": Var("", "D", (Reads(),)), "event": EVENT, "run": RUN, "seen": SEEN, "whole": WHOLE}
+    names = {**ENGINE, "": document_var(Reads()), "event": EVENT, "run": RUN, "seen": SEEN, "whole": WHOLE}
     scope = Scope(names, of_answer=True)
     _rules(Site(unit, code, scope), node, top=True)
     return any(isinstance(rule, Map) and "close" in rule.entries for rule in walk(node))
