@@ -12,8 +12,7 @@ from dataclasses import replace
 from tollgate.config.load import Map, Node
 from tollgate.mapping import templates
 from tollgate.mapping.destinations import ToReturn
-from tollgate.mapping.directives.each import may_take
-from tollgate.mapping.names import ENGINE
+from tollgate.mapping.names import ENGINE, may_define
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scope import Function, Scope, Site, Unit, Var
 
@@ -40,7 +39,7 @@ def declare(unit: Unit, node: Node | None) -> list[Function]:
         if len(set(parameters)) != len(parameters):
             unit.mistake(mark, f"`{name}` has two parameters of one name")
             continue
-        if not all(may_take(unit, parameter, ENGINE, mark) for parameter in parameters):
+        if not all(may_define(unit, parameter, ENGINE, mark) for parameter in parameters):
             unit.functions.setdefault(name, Function(name, name, parameters, reads, mark))
             continue
         if name in unit.functions:

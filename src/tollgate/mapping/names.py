@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tollgate.config.load import Mark, Node
 from tollgate.mapping import hub
 from tollgate.mapping.reads import Reads
-from tollgate.mapping.scope import Field, Var
+from tollgate.mapping.scope import Field, Unit, Var
 
 ENGINE: dict[str, Var] = {
     "model": Var("model", "C.model", present=True, kind="object", known=hub.MODEL_FIELDS),
@@ -114,3 +115,22 @@ ABOUT: dict[str, str] = {
     "seen": "how many parts of each kind have begun: $seen.tool_call",
     "error": "what went wrong: message, type, code, param",
 }
+RESERVED = frozenset(
+    {"model", "can", "request", "run", "part", "delta", "seq", "whole", "seen", "error"}
+    | {"nothing", "secret", "job", "vars", "old", "parent"}  # words, and names of provider files
+)
+"""Names with a meaning in the engine; no mapping may define them."""
+
+
+def may_define(unit: Unit, name: str, visible: Mapping[str, Var], at: Node | Mark) -> bool:
+    """Whether a mapping may define `$name`; mistakes in that name are noted.
+
+    `visible` are the names that can be read there. A name of the engine that only few places have may be defined; it
+    hides the engine's.
+    """
+    if name in RESERVED:
+        unit.mistake(at, f"`${name}` is a name of the engine", "choose another name")
+        return False
+    if name in ABOUT and name in visible and not visible[name].own:
+        unit.warn(at, f"`${name}` hides the engine's own ({ABOUT[name]})", "choose another name")
+    return True

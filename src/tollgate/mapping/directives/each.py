@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
-from tollgate.config.load import Map, Mark, Node, Scalar
+from tollgate.config.load import Map, Scalar
 from tollgate.mapping import templates
 from tollgate.mapping.destinations import Destination, ToList, store_built
 from tollgate.mapping.directive_table import BEFORE
 from tollgate.mapping.expressions import lower
-from tollgate.mapping.names import ABOUT
-from tollgate.mapping.scope import NOTHING, Lowered, Scope, Site, Spot, Unit, Var
+from tollgate.mapping.names import may_define
+from tollgate.mapping.scope import NOTHING, Lowered, Scope, Site, Spot, Var
 
 _NAME = re.compile(r"\$(\w+)")
 FORM = re.compile(r"\$(\w+)(?:\s*,\s*\$(\w+))?\s+in\s+(?=\S)")
@@ -87,7 +87,7 @@ def enter(site: Site, node: Map) -> Loop | None:
         site.unit.mistake(entry, "`$each` reads `$item in expression` or `$item, $i in expression`", hint)
         return None
     item, count = found[1], found[2]
-    if any(not may_take(site.unit, name, site.scope.names, entry) for name in (item, count) if name):
+    if any(not may_define(site.unit, name, site.scope.names, entry) for name in (item, count) if name):
         return None
     later = node.get("$let")
     for name in _NAME.findall(text, found.end()):
@@ -118,40 +118,3 @@ def _items(site: Site, source: Lowered, line: int) -> tuple[str, str]:
     if source.kind == "list":
         return held, held
     return "" if source.present else f"{held} is not None", f"{held} if type({held}) is list else ({held},)"
-
-
-def may_take(unit: Unit, name: str, visible: Mapping[str, Var], at: Node | Mark) -> bool:
-    """Whether a mapping may define `$name`; mistakes in that name are noted.
-
-    `visible` are the names that can be read there. A name of the engine that only few places have may be defined; it
-    hides the engine's.
-    """
-    if name in RESERVED:
-        unit.mistake(at, f"`${name}` is a name of the engine", "choose another name")
-        return False
-    if name in ABOUT and name in visible and not visible[name].own:
-        unit.warn(at, f"`${name}` hides the engine's own ({ABOUT[name]})", "choose another name")
-    return True
-
-
-RESERVED = frozenset(
-    {
-        "model",
-        "can",
-        "request",
-        "run",
-        "part",
-        "delta",
-        "seq",
-        "whole",
-        "seen",
-        "error",
-        "nothing",
-        "secret",
-        "job",
-        "vars",
-        "old",
-        "parent",
-    }
-)
-"""Names with a meaning in the engine; no mapping may define them."""

@@ -9,8 +9,8 @@ from tollgate.config.load import Map, Node, Scalar, lookup, walk
 from tollgate.mapping import templates
 from tollgate.mapping.destinations import ToLocal
 from tollgate.mapping.directives import first
-from tollgate.mapping.directives.each import may_take
 from tollgate.mapping.mentions import texts_in
+from tollgate.mapping.names import may_define
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scalars import NOTHING_WORD, lower_scalar
 from tollgate.mapping.scope import Lowered, Site, Unit, Var
@@ -38,7 +38,7 @@ def enter(site: Site, node: Map) -> Site:
             if _NAME.match(name[1:]):
                 inner = inner.inside(inner.scope.with_names(_named(inner, name[1:], value)))
             continue
-        if may_take(site.unit, name, inner.scope.names, names.keys[name]):
+        if may_define(site.unit, name, inner.scope.names, names.keys[name]):
             inner = inner.inside(inner.scope.with_names(_named(inner, name, value)))
     return inner
 
