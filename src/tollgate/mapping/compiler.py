@@ -100,18 +100,18 @@ def compile_mapping(document: Document, *, plugins: Table[str, Filter] | None = 
         and isinstance(built := cache.get_file(document), CompiledFile)
         and (code := cache.get(built.code)) is not None
     ):
-        return Mapping(document, executed(code, document.file, {**_runtime(built), **built.names}), built)
+        return Mapping(document, executed(code, document.file, {**RUNTIME, **_more(built), **built.names}), built)
     unit = Unit(document, plugins=plugins, trace=trace)
     built = compile_file(unit, plugins)
-    runtime = _runtime(built) | (tracing(document.file) if trace else {})
-    mapping = Mapping(document, unit.build(runtime), built)
+    more = _more(built) | (tracing(document.file) if trace else {})
+    mapping = Mapping(document, unit.build(more), built)
     if cache is not None and built.examples is None:
         built.code, built.names = unit.module.key, unit.module.names
         cache.put_file(document, built)
     return mapping
 
 
-def _runtime(built: CompiledFile) -> dict[str, object]:
-    """The names that generated code may use."""
+def _more(built: CompiledFile) -> dict[str, object]:
+    """The names that the code of a mapping file may use, besides `RUNTIME`: those for streams."""
     event = built.stream_out.event if built.stream_out else None
-    return {**RUNTIME, "Details": Details, "named": lambda event_fields: (event_fields.get(event), event_fields)}
+    return {"Details": Details, "named": lambda event_fields: (event_fields.get(event), event_fields)}

@@ -20,7 +20,7 @@ from tollgate.mapping.pieces import Functions, built_with, unit_with
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scalars import is_literal
 from tollgate.mapping.scope import Scope, Unit, known_words
-from tollgate.mapping.values import RUNTIME, text_of
+from tollgate.mapping.values import text_of
 
 KEYS = ("from", "to", "kind", "parts", "at", "unclosed")
 ENDS = ("part", "text")
@@ -206,4 +206,4 @@ def compile_in_text(document: Document, node: Node, *, defines: Functions | None
     """The marks of a provider file's `in_text:`. `ConfigErrors` with all mistakes; None for an empty list."""
     unit = unit_with(document.holding(node.mark), defines)
     marks = declare_marks(unit, node)
-    return linked(marks, built_with(unit, defines, RUNTIME))
+    return linked(marks, built_with(unit, defines))

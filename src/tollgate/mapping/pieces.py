@@ -24,7 +24,7 @@ from tollgate.mapping.filter_table import Filter
 from tollgate.mapping.names import document_var
 from tollgate.mapping.scalars import is_literal, literal, lower_scalar, split
 from tollgate.mapping.scope import Scope, Site, Spot, Unit, Var
-from tollgate.mapping.values import RUNTIME, text_of
+from tollgate.mapping.values import text_of
 
 Names = Iterable[str] | Mapping[str, frozenset[str] | None]
 """Names that a piece may read, without the dollar; `$` is the document. A mapping also gives the fields of each."""
@@ -40,7 +40,7 @@ class Functions:
         self.plugins = dict(plugins or {})
         unit = Unit(document, plugins=plugins)
         compile_functions(unit, declare(unit, node))
-        built = unit.build(RUNTIME)
+        built = unit.build()
         self.warnings: list[Problem] = []
         """Warnings about these functions, and about all pieces of the file that are compiled with them."""
         self.note(unit)
@@ -150,7 +150,7 @@ def _compile(
         variables[""] = document_var()
     code = unit.module.function(f"piece(D, C, {', '.join(f'x_{name}' for name in order)})", node.mark.line)
     body(Site(unit, code, Scope(variables, of_answer=answer)))
-    piece = built_with(unit, functions, {**RUNTIME, "escaped": _escaped})["piece"]
+    piece = built_with(unit, functions, {"escaped": _escaped})["piece"]
     return Template(piece, order, unit.document.file)  # type: ignore[arg-type]
 
 
@@ -161,11 +161,11 @@ def unit_with(document: Document, functions: Functions | None) -> Unit:
     return Unit(document, functions=functions.functions, plugins=functions.plugins)
 
 
-def built_with(unit: Unit, functions: Functions | None, runtime: dict[str, object]) -> dict[str, object]:
-    """The names that running the unit's code defines; its warnings are added to those of the functions."""
+def built_with(unit: Unit, functions: Functions | None, more: Mapping[str, object] | None = None) -> dict[str, object]:
+    """`Unit.build` of a unit that can call these functions; its warnings are added to theirs."""
     if functions is None:
-        return unit.build(runtime)
-    built = unit.build(runtime | functions.callables)
+        return unit.build(more)
+    built = unit.build({**functions.callables, **(more or {})})
     functions.note(unit)
     return built
 

@@ -15,7 +15,7 @@ from tollgate.errors import ConfigErrors
 from tollgate.mapping.emit import Code, Module, TooDeep
 from tollgate.mapping.filter_table import FILTERS, Filter
 from tollgate.mapping.reads import Places, Reads, take
-from tollgate.mapping.values import KINDS
+from tollgate.mapping.values import KINDS, RUNTIME
 from tollgate.wording import nearest_word
 
 
@@ -151,11 +151,12 @@ class Unit:
         self.check_keys(node, known)
         return [(key, node.entries[key]) for key in known if key in node.entries]
 
-    def build(self, runtime: dict[str, object]) -> dict[str, object]:
-        """Compile the generated code; raises `ConfigErrors` with all mistakes."""
+    def build(self, more: Mapping[str, object] | None = None) -> dict[str, object]:
+        """Compile the generated code, and run it with the names of `RUNTIME` and `more`; returns what it defines.
+        Raises `ConfigErrors` with all mistakes."""
         self.raise_mistakes()
         try:
-            return self.module.build(runtime)
+            return self.module.build({**RUNTIME, **(more or {})})
         except TooDeep as error:
             mark = Mark(self.document.file, error.line, 1)
             hint = "name parts of it with $let, or use a function"

@@ -239,27 +239,26 @@ def kind_of(value: object) -> str:
     return "nothing" if value is None else KIND_WORDS.get(KINDS.get(type(value), "any"), "a value")
 
 
-RUNTIME: dict[str, object] = {
-    "EMPTY": EMPTY,
-    "NUMBERS": NUMBERS,
-    "text_of": text_of,
-    "same": same,
-    "less": less,
-    "less_or_same": less_or_same,
-    "within": within,
-    "add": add,
-    "subtract": subtract,
-    "multiply": multiply,
-    "divide": divide,
-    "divide_whole": divide_whole,
-    "remainder": remainder,
-    "negative": negative,
-    "joined": joined,
-    "at": at,
-    "part_of": part_of,
-    "join_by": join_by,
-    "below": below,
-    "found": found,
-    "fields_of": fields_of,
-}
-"""The names generated code may use."""
+_CALLED = (
+    text_of,
+    same,
+    less,
+    less_or_same,
+    within,
+    add,
+    subtract,
+    multiply,
+    divide,
+    divide_whole,
+    remainder,
+    negative,
+    joined,
+    at,
+    part_of,
+    join_by,
+    below,
+    found,
+    fields_of,
+)
+RUNTIME: dict[str, object] = {"EMPTY": EMPTY, "NUMBERS": NUMBERS, **{each.__name__: each for each in _CALLED}}
+"""The names that all generated code may use. What only some may use is added by its compiler (`Unit.build`)."""

@@ -17,14 +17,13 @@ from tollgate.config.model import Edits
 from tollgate.mapping.context import Context
 from tollgate.mapping.edits.code import EditWriter
 from tollgate.mapping.edits.losses import OwnFields
-from tollgate.mapping.edits.place import RUNTIME
+from tollgate.mapping.edits.place import EDIT_RUNTIME
 from tollgate.mapping.edits.reading import read_edits
 from tollgate.mapping.failures import Fault, failure
 from tollgate.mapping.mentions import mentions
 from tollgate.mapping.names import ENGINE, HEADERS
 from tollgate.mapping.pieces import Functions, built_with, unit_with
 from tollgate.mapping.scope import Scope, Var
-from tollgate.mapping.values import RUNTIME as VALUES
 
 
 class EditList:
@@ -102,7 +101,7 @@ def compile_edits(
     if of == "request":
         names["headers"] = HEADERS
     own = EditWriter(unit, Scope(names), of_request=of == "request").write("edit", edits, nodes.mark.line)
-    namespace = built_with(unit, defines, VALUES | RUNTIME)
+    namespace = built_with(unit, defines, EDIT_RUNTIME)
     return EditList(
         (namespace["edit"],),
         (document.file,),

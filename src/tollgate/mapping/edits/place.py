@@ -34,8 +34,8 @@ def everywhere(value: Any, change: Callable[[dict[str, Any], Any, Any], Any], do
     return change(made, document, context) if is_object else made
 
 
-RUNTIME: dict[str, object] = {"label_of": label_of, "everywhere": everywhere}
-"""The names that generated edits may use, besides those of `values.py`."""
+EDIT_RUNTIME: dict[str, object] = {"label_of": label_of, "everywhere": everywhere}
+"""The names that generated edits may use, besides those of all generated code."""
 
 
 @dataclass(frozen=True, slots=True)
