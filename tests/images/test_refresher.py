@@ -16,7 +16,7 @@ from tollgate.errors import Unavailable
 from tollgate.images.order import Unsaved
 from tollgate.images.refresher import Refresher
 from tollgate.images.service import jobs_of, run_refresher
-from tollgate.ledger import Generation, UsageRow
+from tollgate.ledger import Generation, JobRow, UsageRow
 
 
 async def test_an_internal_error_does_not_end_the_refresher(gateway, monkeypatch, caplog):
@@ -220,7 +220,7 @@ async def test_a_synchronous_job_of_another_gateway_is_read_as_stored_until_its_
         provider="acme",
         status="processing",
         deadline_at=deadline,
-        row={"instance": "elsewhere"},
+        row=JobRow(instance="elsewhere"),
     )
     await services.ledger.generations.create(made)
     assert (await look(services, key, made.id))["status"] == ("failed" if late else "processing")
@@ -247,14 +247,6 @@ async def test_a_job_of_a_gateway_that_is_gone_is_adopted_at_the_second_look(gat
     services, key, provider = await gateway(
         Script((200, {"id": "p1", "status": "succeeded", "images": URL})), make_offer(poll=not held)
     )
-    held_credits = {
-        "held": "0.04",
-        "attempts": 1,
-        "runs": 1,
-        "instance": "eu-9",
-        "endpoint": "images",
-        "asked_model": "acme/draw",
-    }
     left = Generation(
         "6f1c2f0e-3f5e-4a8e-9a53-0a4f2b7f8a11",
         key.account_id,
@@ -265,7 +257,7 @@ async def test_a_job_of_a_gateway_that_is_gone_is_adopted_at_the_second_look(gat
         "processing",
         {"prompt": "a cat"},
         upstream_id="" if held else "p1",
-        row=held_credits,
+        row=JobRow(asked_model="acme/draw", attempts=1, runs=1, held=Decimal("0.04"), instance="eu-9"),
         deadline_at=datetime.now(UTC) + timedelta(hours=1),
     )
     await services.ledger.generations.create(left)
@@ -286,7 +278,7 @@ async def test_a_job_of_a_gateway_that_is_gone_is_adopted_at_the_second_look(gat
     await refresher.tick(10)
     await settled(services)
     ended = await services.ledger.generations.get(key.account_id, left.id)
-    assert (ended.status, ended.row["instance"], len(provider.calls)) == ("succeeded", "main", 1)
+    assert (ended.status, ended.row.instance, len(provider.calls)) == ("succeeded", "main", 1)
     assert (
         services.ledger.balance(key.account_id)
         == await available_to(services.ledger, key.account_id)
@@ -306,7 +298,7 @@ async def test_a_job_adopted_by_another_gateway_holds_nothing_here(gateway):
         "processing",
         {"prompt": "a cat"},
         upstream_id="p1",
-        row={"held": "0.04", "instance": "eu-9"},
+        row=JobRow(held=Decimal("0.04"), instance="eu-9"),
         deadline_at=datetime.now(UTC) + timedelta(hours=1),
     )
     await services.ledger.generations.create(left)
@@ -340,7 +332,7 @@ async def test_jobs_are_stored_under_the_instance_name_of_the_start(gateway):
     )
     await create(services, key)
     [job] = await services.ledger.generations.pending()
-    assert job.row["instance"] == services.ledger.store.instance == "main"
+    assert job.row.instance == services.ledger.store.instance == "main"
     services.images = None
     refresher = Refresher(jobs := jobs_of(services))
     await refresher.resume()

@@ -212,7 +212,7 @@ async def test_the_next_route_is_tried_and_recorded(gateway):
     made = await create(services, key)
     assert made["status"] == "succeeded"
     generation = await services.ledger.generations.get(key.account_id, made["id"])
-    assert (generation.provider, generation.row["attempts"], generation.cost) == ("bemo", 2, Decimal("0.05"))
+    assert (generation.provider, generation.row.attempts, generation.cost) == ("bemo", 2, Decimal("0.05"))
     [row] = rows
     wanted = {
         "request_id": "req_1",
@@ -258,7 +258,7 @@ async def test_a_failed_synchronous_call_continues_at_a_polled_route(gateway):
     made = await create(services, key)
     await settled(services)
     [pending] = await services.ledger.generations.pending()
-    assert (pending.provider, pending.upstream_id, pending.row["attempts"]) == ("bemo", "q1", 2)
+    assert (pending.provider, pending.upstream_id, pending.row.attempts) == ("bemo", "q1", 2)
     assert (await look(services, key, made["id"]))["images"] == URL
     assert [path for _, path, _ in second.calls] == ["/jobs", "/jobs/q1"]
     assert (

@@ -27,7 +27,6 @@ JOB = Generation(
     updated_at=NOW,
     deadline_at=NOW,
     status="succeeded",
-    row={},
 )
 
 

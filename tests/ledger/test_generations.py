@@ -13,7 +13,7 @@ import pytest
 from support.stores import available_to, spent_by
 from support.waiting import until
 from tollgate.errors import NotDurable, Unavailable
-from tollgate.ledger import Generation, records
+from tollgate.ledger import Generation, JobRow, records
 
 from .conftest import Alice, new_ledger, row
 
@@ -37,7 +37,14 @@ async def test_a_pending_job_survives_a_restart_with_all_its_fields(tmp_path: Pa
         upstream_id="up-1",
         upstream_state={"poll": ["x"]},
         answer={"id": "up-1"},
-        row={"held": "0.04"},
+        row=JobRow(
+            asked_model="draw",
+            lost="size",
+            attempts=2,
+            earlier=({"provider": "acme", "upstream_model": "draw-1", "error": "rejected", "status": 400, "ms": 1.5},),
+            held=Decimal("0.04"),
+            instance="a",
+        ),
         key_id="key_1",
         deadline_at=datetime(2027, 1, 1, tzinfo=UTC),
     )
@@ -46,6 +53,18 @@ async def test_a_pending_job_survives_a_restart_with_all_its_fields(tmp_path: Pa
     async with new_ledger(tmp_path) as ledger:
         assert await ledger.generations.pending() == [made]
         assert await ledger.generations.get("alice", made.id) == made
+
+
+@pytest.mark.parametrize(
+    ("stored", "read"),
+    [
+        (None, JobRow()),
+        ({"endpoint": "mcp", "held": "0.04", "of_a_newer_version": 1}, JobRow("mcp", held=Decimal("0.04"))),
+    ],
+    ids=["none", "partial"],
+)
+def test_the_row_of_a_job_from_another_version_is_read(stored: object, read: JobRow) -> None:
+    assert records.decode(Generation, {"id": "1", "account_id": "alice", "row": stored}).row == read
 
 
 async def test_a_finished_job_is_read_alike_before_and_after_it_is_stored(alice_in_either: Alice) -> None:

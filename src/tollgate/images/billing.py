@@ -67,7 +67,6 @@ def usage_row(
     rates: Rates,
 ) -> UsageRow:
     """The row of a job that ends: priced when it succeeded, free when it did not."""
-    prepared = generation.row or {}
     good = outcome.status == "succeeded"
     native, currency, rate, prices = Decimal(0), "USD", Decimal(1), None
     if good and offer is not None:
@@ -79,15 +78,15 @@ def usage_row(
         request_id=generation.request_id or generation.id,
         account_id=generation.account_id,
         key_id=generation.key_id,
-        endpoint=prepared.get("endpoint", "images"),
+        endpoint=generation.row.endpoint,
         time=generation.created_at,
-        asked_model=prepared.get("asked_model", generation.model),
+        asked_model=generation.row.asked_model or generation.model,
         model=generation.model,
         provider=generation.provider,
         upstream_model=offer.model.upstream if offer else "",
         client_protocol="images",
         upstream_protocol="images",
-        attempts=max(1, prepared.get("attempts", 1)),
+        attempts=max(1, generation.row.attempts),
         status=200,
         outcome="ok" if good else "upstream_error",
         images=len(outcome.images) if good else 0,
@@ -98,8 +97,8 @@ def usage_row(
         prices=prices,
         total_ms=max(0.0, (datetime.now(UTC) - generation.created_at).total_seconds() * 1000),
         error_code=None if good else "generation_failed",
-        lost=prepared.get("lost"),
-        earlier_attempts=attempts_text(prepared.get("earlier", ())),
+        lost=generation.row.lost,
+        earlier_attempts=attempts_text(generation.row.earlier),
     )
 
 

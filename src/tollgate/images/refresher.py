@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import UTC, datetime
-from decimal import Decimal
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
@@ -46,9 +45,7 @@ class Refresher:
     async def _hold(self, generation: Generation) -> Hold | None:
         ledger = self._services.ledger
         try:
-            return await ledger.hold(
-                await ledger.get_key(generation.key_id), Decimal((generation.row or {}).get("held", "0"))
-            )
+            return await ledger.hold(await ledger.get_key(generation.key_id), generation.row.held)
         except QuotaExhausted:
             log.warning("job %s: its account or key no longer covers what it may cost", generation.id)
             return None
@@ -65,7 +62,7 @@ class Refresher:
 
     def _gateway_of(self, generation: Generation) -> str:
         """The gateway that looks after a job."""
-        return str((generation.row or {}).get("instance") or self._own)
+        return generation.row.instance or self._own
 
     async def tick(self, most: int) -> None:
         """Poll the jobs that are due, at most `most`, the longest overdue first. The next tick does not wait for slow

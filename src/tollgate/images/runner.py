@@ -22,7 +22,7 @@ from tollgate.images.routes import in_order, note_failure
 from tollgate.images.state import check_storable, job_facts, with_state
 from tollgate.images.submitting import Submissions, log_failure
 from tollgate.images.tracked import TrackedJobs
-from tollgate.ledger import Generation
+from tollgate.ledger import Generation, JobRow
 from tollgate.mapping.images.outcome import Outcome
 from tollgate.process.concurrency import shielded
 from tollgate.wire import PENDING
@@ -128,15 +128,13 @@ class Jobs:
             created_at=now,
             updated_at=now,
             deadline_at=now + timedelta(seconds=first.give_up),
-            row={
-                "endpoint": order.endpoint,
-                "asked_model": order.model[:200],
-                "attempts": 0,
-                "runs": 0,
-                "held": str(held),
-                "instance": self.services.ledger.store.instance,
-                **({"lost": "; ".join(order.lost)[:2000]} if order.lost else {}),
-            },
+            row=JobRow(
+                endpoint=order.endpoint,
+                asked_model=order.model[:200],
+                lost="; ".join(order.lost)[:2000] or None,
+                held=held,
+                instance=self.services.ledger.store.instance,
+            ),
         )
 
     # ---- polling

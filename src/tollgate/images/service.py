@@ -108,7 +108,7 @@ def _headers(generation: Generation) -> Headers:
     """The headers of an answer about one job (CLIENTS 3c); the cost only once it is known."""
     headers: Headers = [
         (b"x-tollgate-provider", generation.provider.encode()),
-        (b"x-tollgate-attempts", b"%d" % max(1, (generation.row or {}).get("attempts", 1))),
+        (b"x-tollgate-attempts", b"%d" % max(1, generation.row.attempts)),
     ]
     if generation.cost is not None:
         headers.append((b"x-tollgate-cost", format(generation.cost, "f").encode()))

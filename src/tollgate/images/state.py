@@ -120,12 +120,13 @@ def changes(after: Generation, *, ended: bool) -> dict[str, Any]:
 def attempted(generation: Generation, offer: ImageOffer, failed: FailedAttempt | None) -> Generation:
     """The job with one more attempt, at the provider of `offer`; `failed` is the attempt before it, if there was
     one."""
-    earlier = [*generation.row.get("earlier", ()), failed] if failed else None
+    row = generation.row
+    earlier = (*row.earlier, failed) if failed else row.earlier
     return replace(
         generation,
         provider=offer.provider,
         deadline_at=generation.created_at + timedelta(seconds=offer.give_up),
-        row={**generation.row, "attempts": generation.row["attempts"] + 1, **({"earlier": earlier} if earlier else {})},
+        row=replace(row, attempts=row.attempts + 1, earlier=earlier),
     )
 
 

@@ -142,7 +142,7 @@ class Submissions:
         offer = self._services.runtime.current.images.offer(generation.model, generation.provider)
         if offer is None or not offer.synchronous:
             return
-        if generation.row.get("runs", 0) >= _MOST_RUNS:
+        if generation.row.runs >= _MOST_RUNS:
             interrupted = Outcome("failed", error="interrupted too often by restarts of the gateway")
             await self._tracked.end(generation, interrupted)
         else:
@@ -157,7 +157,7 @@ class Submissions:
                 generation,
                 status="processing",
                 updated_at=datetime.now(UTC),
-                row={**generation.row, "runs": generation.row["runs"] + 1},
+                row=replace(generation.row, runs=generation.row.runs + 1),
             )
             if not await self._store_started(generation):
                 return await self._tracked.stored(generation.account_id, generation.id)

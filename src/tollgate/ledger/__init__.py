@@ -36,6 +36,7 @@ from tollgate.ledger.records import (
     AccountSums,
     Generation,
     Grant,
+    JobRow,
     KeyRecord,
     encode_row,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "Generation",
     "Grant",
     "Hold",
+    "JobRow",
     "KeyRecord",
     "Ledger",
     "Limits",

@@ -110,9 +110,9 @@ class Generations:
         """Make `owner` the gateway that looks after a running job of a gateway that is gone. Returns the changed job,
         durably stored, to one of the gateways that try; None when it has ended, or another gateway was first."""
         found = self._pending.get(id)
-        if found is None or (found.row or {}).get("instance") != instance:
+        if found is None or found.row.instance != instance:
             return None
-        adopted = replace(found, row={**found.row, "instance": owner})
+        adopted = replace(found, row=replace(found.row, instance=owner))
         await shielded(self._put(adopted, None, None))
         return adopted
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 import orjson
 
-from tollgate.ledger.usage_row import UsageRow
+from tollgate.ledger.usage_row import FailedAttempt, UsageRow
 from tollgate.wire import GenerationStatus
 
 CapWindow = Literal["day", "week", "month", "total"]
@@ -91,12 +91,29 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class JobRow:
+    """What a job's usage row needs of its request and of its attempts, and what a later process needs to continue the
+    job."""
+
+    endpoint: str = "images"
+    asked_model: str = ""
+    lost: str | None = None
+    attempts: int = 0
+    earlier: tuple[FailedAttempt, ...] = ()
+    """The failed attempts."""
+    runs: int = 0
+    """How often a synchronous provider was called."""
+    held: Decimal = Decimal(0)
+    instance: str = ""
+    """The gateway that looks after the job."""
+
+
+@dataclass(frozen=True, slots=True)
 class Generation:
     """An image job with everything needed to refresh it after a restart.
 
     `upstream_id` and `upstream_state` are what the provider's poll step reads; `answer` is the provider's last answer,
-    `input` the caller's, both as they came. `row` is the usage row prepared at submission (a plain map), so that the
-    charge at success knows key, prices and times; its `instance` is the gateway that looks after the job.
+    `input` the caller's, both as they came.
     """
 
     id: str
@@ -114,7 +131,7 @@ class Generation:
     images: tuple[Mapping[str, Any], ...] = ()
     cost: Decimal | None = None
     error: str | None = None
-    row: Any = None
+    row: JobRow = JobRow()
     created_at: datetime = field(default_factory=_now)
     updated_at: datetime = field(default_factory=_now)
     deadline_at: datetime | None = None
@@ -183,13 +200,14 @@ def encode_row(row: UsageRow) -> bytes:
         return encode(row)
 
 
-Record = TypeVar("Record", Account, KeyRecord, Grant, Generation, AccountSums)
+Record = TypeVar("Record", Account, KeyRecord, Grant, Generation, JobRow, AccountSums)
 
 _INT64 = 2**63 - 1
 _READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("spend_cap", "amount", "cost", "granted", "spent", "held"), Decimal),
     **dict.fromkeys(("created_at", "updated_at", "expires_at", "last_used", "deadline_at"), datetime.fromisoformat),
-    **dict.fromkeys(("allowed_models", "endpoints", "allowed_addresses", "images"), tuple),
+    **dict.fromkeys(("allowed_models", "endpoints", "allowed_addresses", "images", "earlier"), tuple),
+    "row": lambda values: decode(JobRow, values),
 }
 """How fields are read back that are not plain JSON values."""
 
@@ -200,6 +218,7 @@ def read_value(name: str, value: Any) -> Any:
 
 
 def decode(kind: type[Record], values: Mapping[str, Any]) -> Record:
-    """The record written as `values`; unknown names are ignored, so an older process can read a newer journal."""
-    names = (each.name for each in fields(kind) if each.name in values)
+    """The record written as `values`. Unknown names are ignored, so an older process can read a newer journal; null is
+    the field's default."""
+    names = (each.name for each in fields(kind) if values.get(each.name) is not None)
     return kind(**{name: read_value(name, values[name]) for name in names})

@@ -16,7 +16,7 @@ import pytest
 from support.waiting import until
 from tollgate.config.settings import Credits, Store
 from tollgate.errors import BadRequest, QuotaExhausted, RateLimited, Unauthorized
-from tollgate.ledger import Ledger, StoreInUse, ledger_of
+from tollgate.ledger import JobRow, Ledger, StoreInUse, ledger_of
 from tollgate.ledger.admin_socket import open_books
 
 from ..conftest import Alice, row, with_alice
@@ -168,7 +168,12 @@ async def test_only_one_of_two_first_starts_creates_the_default_account(gateway:
 
 async def test_a_job_is_ended_once_by_any_gateway(alice_and_other) -> None:
     alice, other = alice_and_other
-    made = job(input={"prompt": "a \u2603 \0"}, upstream_state={"poll": ["x"]}, row={"held": "1"}, key_id=alice.key.id)
+    made = job(
+        input={"prompt": "a \u2603 \0"},
+        upstream_state={"poll": ["x"]},
+        row=JobRow(held=Decimal(1)),
+        key_id=alice.key.id,
+    )
     hold = await alice.ledger.hold(alice.key, Decimal(1))
     await alice.ledger.generations.create(made)
     assert await other.generations.get("alice", made.id) == made
@@ -198,7 +203,7 @@ async def test_a_job_is_ended_once_by_any_gateway(alice_and_other) -> None:
 async def test_a_job_of_a_gateway_that_is_gone_is_adopted_once(alice_and_other, store: Callable[[str], Store]) -> None:
     alice, other = alice_and_other
     async with ledger_of(store("c"), Credits()) as third:
-        made = job(input={"prompt": "a nul \0"}, row={"instance": "c", "held": "1"}, answer={"a": 1.0})
+        made = job(input={"prompt": "a nul \0"}, row=JobRow(instance="c", held=Decimal(1)), answer={"a": 1.0})
         await third.generations.create(made)
         assert await other.generations.gone({"a", "c", "d"}) == {"d"}
         assert await other.generations.adopt(made.id, "c", "b") is None
@@ -213,11 +218,11 @@ async def test_a_job_of_a_gateway_that_is_gone_is_adopted_once(alice_and_other, 
         )
     )
     [adopted] = [each for each in taken if each is not None]
-    assert adopted == replace(made, row={"instance": adopted.row["instance"], "held": "1"})
+    assert adopted == replace(made, row=replace(made.row, instance=adopted.row.instance))
     assert await other.generations.pending() == [adopted]
-    assert adopted.row["instance"] in ("a", "b")
+    assert adopted.row.instance in ("a", "b")
     await other.generations.update(made.id, DONE)
-    assert await alice.ledger.generations.adopt(made.id, adopted.row["instance"], "a") is None
+    assert await alice.ledger.generations.adopt(made.id, adopted.row.instance, "a") is None
     async with ledger_of(store("c"), Credits()) as third:
         assert third.ready
 

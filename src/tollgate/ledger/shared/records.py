@@ -173,9 +173,9 @@ class Records:
                 list(PENDING),
             )
             found = None if row is None else _generation(row["document"], row["answer"])
-            if found is None or (found.row or {}).get("instance") != instance:
+            if found is None or found.row.instance != instance:
                 return None
-            adopted = replace(found, row={**found.row, "instance": owner})
+            adopted = replace(found, row=replace(found.row, instance=owner))
             await connection.execute(
                 "UPDATE tollgate.generations SET document = $2 WHERE id = $1", id, _document(adopted)
             )
