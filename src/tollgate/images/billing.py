@@ -1,11 +1,10 @@
-"""The expected cost of an image job, for its hold, and the usage row at its end, with its price in credits."""
+"""What an image job costs: at most, for its hold, and at its end, for the usage row."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +15,13 @@ from tollgate.ledger import UsageRow
 from tollgate.ledger.usage_row import attempts_text
 from tollgate.mapping import MappingFailure
 from tollgate.mapping.images.outcome import Outcome
-from tollgate.mapping.images.price import PriceMissing
+from tollgate.mapping.images.price import ImagePrice, PriceMissing
 from tollgate.money import CONTEXT, decimal_text, round_cost
 from tollgate.public_errors import public_status
+from tollgate.tariff import NO_CHARGE, Charge
 
 if TYPE_CHECKING:
-    from tollgate.images.calls import StepAnswer
+    from tollgate.images.calls import Calls, StepAnswer
     from tollgate.ledger import Generation
     from tollgate.mapping.images.offer import ImageOffer
 
@@ -57,54 +57,64 @@ def expected_cost(offer: ImageOffer, job_input: dict[str, Any], rates: Rates) ->
     return round_cost(CONTEXT.multiply(native, rates.get(offer.price.currency, Decimal(1))))
 
 
+def charge_of(offer: ImageOffer, calls: Calls, answer: StepAnswer, job: dict[str, Any], rates: Rates) -> Charge:
+    """What a job that ended with this answer costs: nothing unless it succeeded. `offer` has the price, which may be an
+    older one than that of `calls`; `job` is what templates read as `$job`."""
+    outcome = answer.outcome
+    if outcome.status != "succeeded":
+        return NO_CHARGE
+    try:
+        values = offer.values(answer=answer.body, input=calls.input, job=job, http=answer.http)
+        native = offer.price.charge(values, outcome.images)
+    except (PriceMissing, MappingFailure) as missing:
+        # the input had a price at submission, so it is the answer; delivered pictures are never free by accident
+        log.warning("provider %s: no price for %s; the declared price is charged", offer.provider, missing)
+        native = CONTEXT.multiply(offer.price.price, Decimal(len(outcome.images)))
+    currency = offer.price.currency
+    rate = rates.get(currency, Decimal(1))
+    return Charge(round_cost(CONTEXT.multiply(native, rate)), round_cost(native), currency, rate)
+
+
 def usage_row(
     generation: Generation,
     outcome: Outcome,
-    offer: ImageOffer | None,
-    job_input: dict[str, Any],
-    answer: StepAnswer | None,
-    job: dict[str, Any],
-    rates: Rates,
+    seconds: float,
+    offer: ImageOffer | None = None,
+    charge: Charge = NO_CHARGE,
 ) -> UsageRow:
-    """The row of a job that ends: priced when it succeeded, free when it did not."""
-    good = outcome.status == "succeeded"
-    native, currency, rate, prices = Decimal(0), "USD", Decimal(1), None
-    if good and offer is not None:
-        price = offer.price
-        native = _charge(offer, job_input, answer, job, outcome)
-        currency, rate = price.currency, rates.get(price.currency, Decimal(1))
-        prices = orjson.dumps({"price": decimal_text(price.price), "per": price.per, "unit": price.unit}).decode()
+    """The row of a job that ends `seconds` after its request, at the price of `offer`."""
+    good, made = outcome.status == "succeeded", generation.row
     return UsageRow(
         request_id=generation.request_id or generation.id,
         account_id=generation.account_id,
         key_id=generation.key_id,
-        endpoint=generation.row.endpoint,
+        endpoint=made.endpoint,
         time=generation.created_at,
-        asked_model=generation.row.asked_model or generation.model,
+        asked_model=made.asked_model or generation.model,
         model=generation.model,
         provider=generation.provider,
         upstream_model=offer.model.upstream if offer else "",
         client_protocol="images",
         upstream_protocol="images",
-        attempts=max(1, generation.row.attempts),
+        attempts=max(1, made.attempts),
         status=200,
         outcome="ok" if good else "upstream_error",
         images=len(outcome.images) if good else 0,
-        cost=round_cost(CONTEXT.multiply(native, rate)),
-        native_cost=round_cost(native),
-        currency=currency,
-        rate=rate,
-        prices=prices,
-        total_ms=max(0.0, (datetime.now(UTC) - generation.created_at).total_seconds() * 1000),
+        cost=charge.cost,
+        native_cost=charge.native,
+        currency=charge.currency,
+        rate=charge.rate,
+        prices=_prices_text(offer.price) if good and offer else None,
+        total_ms=max(0.0, seconds) * 1000,
         error_code=None if good else "generation_failed",
-        lost=generation.row.lost,
-        earlier_attempts=attempts_text(generation.row.earlier),
+        lost=made.lost,
+        earlier_attempts=attempts_text(made.earlier),
     )
 
 
-def refused_row(generation: Generation, offer: ImageOffer, error: UpstreamError) -> UsageRow:
+def refused_row(generation: Generation, offer: ImageOffer, error: UpstreamError, seconds: float) -> UsageRow:
     """The row of a request that no provider accepted: there is no job, and no charge."""
-    row = usage_row(generation, Outcome("failed"), offer, {}, None, {}, {})
+    row = usage_row(generation, Outcome("failed"), seconds, offer)
     # a tool reports its failures in a result, with status 200
     row.status = public_status("images", error) if row.endpoint == "images" else 200
     row.outcome = (
@@ -114,14 +124,5 @@ def refused_row(generation: Generation, offer: ImageOffer, error: UpstreamError)
     return row
 
 
-def _charge(
-    offer: ImageOffer, job_input: dict[str, Any], answer: StepAnswer | None, job: dict[str, Any], outcome: Outcome
-) -> Decimal:
-    body, http = (answer.body, answer.http) if answer else ({}, {})
-    values = offer.values(answer=body, input=job_input, job=job, http=http)
-    try:
-        return offer.price.charge(values, outcome.images)
-    except (PriceMissing, MappingFailure) as missing:
-        # the input had a price at submission, so it is the answer; delivered pictures are never free by accident
-        log.warning("provider %s: no price for %s; the declared price is charged", offer.provider, missing)
-        return CONTEXT.multiply(offer.price.price, Decimal(len(outcome.images)))
+def _prices_text(price: ImagePrice) -> str:
+    return orjson.dumps({"price": decimal_text(price.price), "per": price.per, "unit": price.unit}).decode()

@@ -23,7 +23,6 @@ from tollgate.images.state import check_storable, job_facts, with_state
 from tollgate.images.submitting import Submissions, log_failure
 from tollgate.images.tracked import TrackedJobs
 from tollgate.ledger import Generation, JobRow
-from tollgate.mapping.images.outcome import Outcome
 from tollgate.process.concurrency import shielded
 from tollgate.wire import PENDING
 
@@ -168,9 +167,9 @@ class Jobs:
         except JobGone:
             if self.tracked.age(generation) < _FORGETFUL_SECONDS and not late:
                 return generation
-            return await self.tracked.end(generation, Outcome("failed", error="the provider no longer knows this job"))
+            return await self.tracked.fail(generation, "the provider no longer knows this job")
         except (UpstreamRejected, BadRequest) as error:
-            return await self.tracked.end(generation, Outcome("failed", error=job_error(error)))
+            return await self.tracked.fail(generation, job_error(error))
         except UpstreamError as error:
             if error.alarm is not None and offer is not None:  # our key or balance there, so new jobs will fail too
                 note_failure(self.services, offer, error, generation.id)

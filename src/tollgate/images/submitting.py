@@ -19,7 +19,6 @@ from tollgate.images.order import Unsaved
 from tollgate.images.routes import note_failure
 from tollgate.images.state import attempted, job_facts, route_of, with_state
 from tollgate.ledger.usage_row import failed_attempt
-from tollgate.mapping.images.outcome import Outcome
 from tollgate.wire import PENDING
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class Submissions:
         self, generation: Generation, offer: ImageOffer, error: UpstreamError, hold: Hold
     ) -> None:
         """Record the usage row of a job that no provider accepted."""
-        row = refused_row(generation, offer, error)
+        row = refused_row(generation, offer, error, self._tracked.age(generation))
         self._services.metrics.outcomes[row.outcome] += 1
         await self._services.ledger.record(row, hold)
 
@@ -143,8 +142,7 @@ class Submissions:
         if offer is None or not offer.synchronous:
             return
         if generation.row.runs >= _MOST_RUNS:
-            interrupted = Outcome("failed", error="interrupted too often by restarts of the gateway")
-            await self._tracked.end(generation, interrupted)
+            await self._tracked.fail(generation, "interrupted too often by restarts of the gateway")
         else:
             self.run(generation, [Calls(self._services.client, offer, offer.schema.filled(generation.input))])
 
@@ -182,7 +180,7 @@ class Submissions:
             except BadRequest as error:
                 last = error
                 break
-        return await self._tracked.end(generation, Outcome("failed", error=job_error(last)))
+        return await self._tracked.fail(generation, job_error(last))
 
     async def _store_started(self, generation: Generation) -> bool:
         """Store that a call is about to be made; False when the job has ended meanwhile. If the change cannot be

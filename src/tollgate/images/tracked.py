@@ -1,7 +1,7 @@
 """The pending jobs that this process looks after: their holds, when each is polled next, and how they end.
 
 What must stay true: a job is charged at most once, because only the ledger's compare-and-set out of a pending status,
-in `end`, writes the usage row. `submitting.py`, `runner.py` and `refresher.py` call the providers.
+in `_end`, writes the usage row. `submitting.py`, `runner.py` and `refresher.py` call the providers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tollgate.errors import NotDurable, NotFound, Unavailable
-from tollgate.images.billing import Terms, usage_row
+from tollgate.images.billing import Terms, charge_of, usage_row
 from tollgate.images.order import Unsaved
 from tollgate.images.state import Watch, changes, is_job_id, job_facts, seconds_since, with_state
 from tollgate.ledger import Generation
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tollgate.images.calls import Calls, StepAnswer
-    from tollgate.ledger import Hold
+    from tollgate.ledger import Hold, UsageRow
     from tollgate.services import Services
 
 _TAKE_BACK_SECONDS = (0.0, 1.0, 4.0)
@@ -96,29 +96,34 @@ class TrackedJobs:
         return moved
 
     async def settle(self, generation: Generation, calls: Calls, answer: StepAnswer) -> Generation:
-        """Handle a final answer: fetch the pictures if they are elsewhere, then end the job."""
-        outcome, fetch = answer.outcome, calls.offer.fetch
-        if outcome.status == "succeeded" and fetch is not None and not outcome.images:
+        """Handle a final answer: fetch the pictures if they are elsewhere, then end the job and charge it. Raises
+        `Unsaved` when it cannot be stored."""
+        fetch = calls.offer.fetch
+        if answer.outcome.status == "succeeded" and fetch is not None and not answer.outcome.images:
             fetched = await calls.run(fetch, job_facts(generation))
             if fetched.outcome.status in PENDING:
                 return await self.move(generation, answer)
-            generation = with_state(generation, fetched)
-            answer, outcome = fetched, fetched.outcome
-        return await self.end(generation, outcome, calls, answer)
+            generation, answer = with_state(generation, fetched), fetched
+        outcome = answer.outcome
+        terms = self._terms(generation.id)
+        offer = terms.offers.get(generation.provider, calls.offer)
+        charge = charge_of(offer, calls, answer, job_facts(generation, outcome), terms.rates)
+        return await self._end(generation, outcome, usage_row(generation, outcome, self.age(generation), offer, charge))
 
-    async def end(
-        self, generation: Generation, outcome: Outcome, calls: Calls | None = None, answer: StepAnswer | None = None
-    ) -> Generation:
+    async def fail(self, generation: Generation, error: str) -> Generation:
+        """End a job without a result, which costs nothing. Raises `Unsaved` when that cannot be stored."""
+        outcome = Outcome("failed", error=error)
+        return await self._end(generation, outcome, usage_row(generation, outcome, self.age(generation)))
+
+    def _terms(self, job_id: str) -> Terms:
+        """The terms on which this process accepted a job; the present ones if an earlier process did."""
+        watch = self.pending.get(job_id)
+        terms = watch.terms if watch is not None else None
+        return terms if terms is not None else Terms({}, self._services.runtime.current.gateway.credits.rates)
+
+    async def _end(self, generation: Generation, outcome: Outcome, row: UsageRow) -> Generation:
         """The one transition out of a pending status: images, cost and usage row in one step. If the job has ended
         already, nothing changes. Raises `Unsaved` when it cannot be stored."""
-        watch = self.pending.get(generation.id)
-        terms = watch.terms if watch is not None else None
-        offer = calls.offer if calls is not None else None
-        priced = terms.offers.get(generation.provider, offer) if terms is not None and offer is not None else offer
-        rates = terms.rates if terms is not None else self._services.runtime.current.gateway.credits.rates
-        job_input = calls.input if calls is not None else {}
-        row = usage_row(generation, outcome, priced, job_input, answer, job_facts(generation, outcome), rates)
-        row.total_ms = max(0.0, self.age(generation)) * 1000  # whatever the clock was set to meanwhile
         ended = replace(
             generation,
             status=outcome.status,
@@ -154,7 +159,7 @@ class TrackedJobs:
                 return
 
     async def expire(self, generation: Generation) -> Generation:
-        """End a job whose deadline has passed. Raises as `end` does."""
+        """End a job whose deadline has passed. Raises as `fail` does."""
         assert generation.deadline_at is not None
         seconds = (generation.deadline_at - generation.created_at).total_seconds()
-        return await self.end(generation, Outcome("failed", error=f"the provider did not finish within {seconds:g} s"))
+        return await self.fail(generation, f"the provider did not finish within {seconds:g} s")
