@@ -70,27 +70,27 @@ async def succeeded_image(app, prompt: str) -> str:
     return job
 
 
-GETS = [place for place in PLACES if "GET" in place.methods]
-POSTS = [place for place in PLACES if "POST" in place.methods]
+GETS = [place for place in PLACES if place.method == "GET"]
+POSTS = [place for place in PLACES if place.method == "POST"]
 
 
 @pytest.mark.parametrize(
-    "place", [place for place in PLACES if place.who != "anybody"], ids=lambda place: f"{place.methods[0]} {place.path}"
+    "place", [place for place in PLACES if place.who != "anybody"], ids=lambda place: f"{place.method} {place.path}"
 )
 async def test_pages_require_signing_in(browser, place):
     path = filled(place.path, form="csv", number="0")
-    reply = await (browser().get(path) if place.methods == ("GET",) else browser().post(path, token="x"))
+    reply = await (browser().get(path) if place.method == "GET" else browser().post(path, token="x"))
     assert reply.status_code == 303 and reply.headers["location"].startswith("/dashboard/sign-in")
 
 
 @pytest.mark.parametrize(
     "place",
     [place for place in PLACES if place.who == "operator"],
-    ids=lambda place: f"{place.methods[0]} {place.path}",
+    ids=lambda place: f"{place.method} {place.path}",
 )
 async def test_operator_pages_are_not_there_for_users(alice, place):
     path = filled(place.path, form="csv", account="alice", key="x")
-    reply = await (alice.get(path) if place.methods == ("GET",) else alice.post(path))
+    reply = await (alice.get(path) if place.method == "GET" else alice.post(path))
     assert reply.status_code == 404 and "there is no such page" in text_of(reply).lower()
 
 

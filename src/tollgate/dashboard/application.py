@@ -51,22 +51,23 @@ _HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A path below /dashboard, its handler, and who may open it."""
+    """A method and a path below /dashboard, its handler, and who may open it."""
 
+    method: str
     path: str
     handler: Handler
-    methods: tuple[str, ...] = ("GET",)
-    who: Who = "account"
+    who: Who
 
 
 PLACES: tuple[Place, ...] = (
-    Place("/sign-in", signin.form, who="anybody"),
-    Place("/sign-in", signin.with_password, ("POST",), "anybody"),
-    Place("/link/{token}", signin.link, who="anybody"),
-    Place("/link/{token}", signin.with_link, ("POST",), "anybody"),
-    Place("/theme", signin.theme, ("POST",), "anybody"),
-    Place("/sign-out", signin.sign_out, ("POST",)),
-    *(Place(*each) for each in pages.PLACES),
+    Place("GET", "/sign-in", signin.form, "anybody"),
+    Place("POST", "/sign-in", signin.with_password, "anybody"),
+    Place("GET", "/link/{token}", signin.link, "anybody"),
+    Place("POST", "/link/{token}", signin.with_link, "anybody"),
+    Place("POST", "/theme", signin.theme, "anybody"),
+    Place("POST", "/sign-out", signin.sign_out, "account"),
+    *(Place(*each, "account") for each in pages.FOR_ACCOUNTS),
+    *(Place(*each, "operator") for each in pages.FOR_OPERATORS),
 )
 
 
@@ -98,9 +99,7 @@ class Pages:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        routes = [
-            Route("/dashboard" + place.path, self._endpoint(place), methods=list(place.methods)) for place in PLACES
-        ]
+        routes = [Route("/dashboard" + place.path, self._endpoint(place), methods=[place.method]) for place in PLACES]
         routes.append(Route("/dashboard/static/{name}", self._static))
         self._router = Router(routes, redirect_slashes=False, default=self._nowhere)
 
@@ -127,7 +126,7 @@ class Pages:
         async def missing(visit: Visit) -> Response:
             raise NotFound("there is no such page")
 
-        response = await self._serve(Request(scope, receive), Place("", missing, who="anybody"))
+        response = await self._serve(Request(scope, receive), Place("", "", missing, "anybody"))
         await response(scope, receive, send)
 
     async def _serve(self, request: Request, place: Place) -> Response:
