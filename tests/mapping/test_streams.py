@@ -314,6 +314,65 @@ def test_explicit_parts_that_interleave_are_held_back() -> None:
     assert shape(sent) == ["start", "open0", "text0", "text0", "close0", "open1", "args1", "close1", "finish", "bye"]
 
 
+CITED = mapping(
+    MARKED.replace("over: [{close: {key: $.key}}]", "over: [{close: {key: $.key, late: true}}]")
+    + "    cite: [{delta: {kind: text, key: $.key, annotations: $.cites}}]\n"
+)
+"""An upstream whose texts may be cited after their end."""
+
+
+def parts_of(*events: dict[str, Any]) -> list[dict[str, Any]]:
+    """The parts of an answer of `CITED`, and that every part of the client's stream was closed once and in order."""
+    converter = StreamConverter(CITED, CLIENT, Context(run_id="r1", now=5))
+    sent = [out for event in ({"type": "begin", "id": "a"}, *events, {"type": "done"}) for out in converter.feed(event)]
+    sent += converter.finish()
+    ends = [name for name in shape([data for _, data in sent]) if name.startswith(("open", "close"))]
+    assert ends == [f"{end}{place}" for place in range(len(ends) // 2) for end in ("open", "close")]
+    return [{name: value for name, value in part.items() if name != "item"} for part in converter.parts()]
+
+
+def test_a_citation_after_the_end_of_a_text_belongs_to_it() -> None:
+    one, two, three = ({"type": "url", "url": f"https://x/{place}"} for place in (1, 2, 3))
+    assert parts_of(
+        {"type": "more", "kind": "text", "key": 0, "text": "first"},
+        {"type": "over", "key": 0},
+        {"type": "cite", "cites": [one]},
+        {"type": "cite", "cites": [two]},
+        {"type": "over", "key": 1},
+        {"type": "more", "kind": "text", "key": 2, "text": "second"},
+        {"type": "over", "key": 2},
+        {"type": "open", "kind": "tool_call", "key": 3, "id": "c", "name": "f"},
+        {"type": "over", "key": 3},
+        {"type": "more", "kind": "text", "key": 4, "text": "third"},
+        {"type": "over", "key": 4},
+        {"type": "cite", "cites": [three]},
+    ) == [
+        {"kind": "text", "text": "first", "annotations": [one, two]},
+        {"kind": "text", "text": "second"},
+        {"kind": "tool_call", "id": "c", "name": "f", "args": "{}"},
+        {"kind": "text", "text": "third", "annotations": [three]},
+    ]
+
+
+def test_a_citation_with_a_key_belongs_to_the_text_that_follows() -> None:
+    cite = {"type": "url", "url": "https://x"}
+    assert parts_of(
+        {"type": "more", "kind": "text", "key": 0, "text": "first"},
+        {"type": "over", "key": 0},
+        {"type": "cite", "key": 1, "cites": [cite]},
+        {"type": "more", "kind": "text", "key": 1, "text": "second"},
+        {"type": "over", "key": 1},
+    ) == [{"kind": "text", "text": "first"}, {"kind": "text", "text": "second", "annotations": [cite]}]
+
+
+def test_an_ended_text_that_waits_for_citations_is_complete_when_the_upstream_fails() -> None:
+    converter = StreamConverter(CITED, CLIENT, Context(run_id="r1", now=5))
+    for event in ({"type": "begin", "id": "a"}, {"type": "more", "kind": "text", "key": 0, "text": "first"}):
+        converter.feed(event)
+    converter.feed({"type": "over", "key": 0})
+    assert [data["type"] for _, data in converter.finish()] == ["close", "error"]
+
+
 def test_an_upstream_that_breaks_off_is_reported() -> None:
     sent = converted([{"id": "a", "d": {"text": "x"}}])
     assert sent[-2:] == [

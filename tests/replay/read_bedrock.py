@@ -40,7 +40,7 @@ def answer(body: dict[str, Any]) -> Answer:
         if "text" in b:
             a.text += b["text"]
         elif "citationsContent" in b:
-            a.text += "".join(c["text"] for c in b["citationsContent"]["content"])
+            a.text += "".join(c["text"] for c in b["citationsContent"].get("content") or [])
             a.links += [
                 c["location"]["web"]["url"]
                 for c in b["citationsContent"].get("citations") or []

@@ -71,6 +71,10 @@ class MarkedRun(Run):
             self.delta("text", key, text, details)
         self._end_text()
 
+    def close_late(self, key: object = None) -> None:
+        """As `Run.close`: what was held back of the text must be sent first."""
+        self.close(key)
+
     def part(self, kind: str, key: object = None, text: object = None, details: Details = NO_DETAILS) -> None:
         """As `Run.part`."""
         self._end_text()

@@ -83,6 +83,7 @@ class Part:
         "item",
         "key",
         "kind",
+        "late",
         "mute",
         "name",
         "nth",
@@ -127,6 +128,8 @@ class Part:
         """The client's protocol has no events for this kind."""
         self.ended = False
         """The upstream has ended it."""
+        self.late = False
+        """It has ended, but stays open for citations that follow (`Run.close_late`)."""
         self.closed = False
 
     def grow(self, text: str) -> None:

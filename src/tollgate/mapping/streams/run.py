@@ -147,7 +147,11 @@ class Run(Parts):
         """A delta that begins a part, if there is enough in it."""
         named = details.id or details.name
         if details.more and not (text or named or details.token):
-            grow(self._ahead.setdefault(kind, {}), details.more)  # it came before its part
+            current = self._current
+            if current is not None and current.late and current.kind == kind and key is None:
+                self._go_on(current, None, details)
+            else:
+                grow(self._ahead.setdefault(kind, {}), details.more)  # it came before its part
         elif kind == "tool_call" and self._addressing.repeats(details, text):
             return
         elif kind != "tool_call" or named or text and not text.isspace():
@@ -211,6 +215,15 @@ class Run(Parts):
             return
         self._close(part)
         self._advance()
+
+    def close_late(self, key: object = None) -> None:
+        """The upstream ends a part, but citations of a text may still follow it: the text stays open for them until
+        something else follows, or the answer ends."""
+        part = self._current
+        if part is None or part.kind != "text" or not part.opened or self._held or key is not None and key != part.key:
+            self.close(key)
+        elif self.state == "open":
+            part.ended = part.late = True
 
     def _add_text(self, part: Part, text: object) -> None:
         if text is not None and type(text) is not str:

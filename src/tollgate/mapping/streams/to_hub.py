@@ -60,7 +60,14 @@ OPERATIONS: dict[str, Operation] = {
             "that the rules look at the text in no other way (whether it is one, and not empty, aside), so that events "
             "which are the one before but for it need not be read whole",
         ),
-        Operation("close", _PART_FIELDS, (), "a part is over; its fields count only where they had no value before"),
+        Operation(
+            "close",
+            (*_PART_FIELDS, "late"),
+            (),
+            "a part is over; its fields count only where they had no value before; `late: true`, with a `key` only: "
+            "citations of a text may still follow it, in deltas without a key, so it stays open until something else "
+            "does",
+        ),
         Operation("part", _PART_FIELDS, ("kind",), "a part that arrives whole"),
         Operation("stop", ("reason", "text"), (), "why the answer stopped"),
         Operation("usage", (), (), "token counts as a hub usage; per member the last value seen wins"),
@@ -228,7 +235,7 @@ def _emit_fields(site: Site, name: str, node: Node, line: int) -> None:
     given = {
         key: templates.value_of(site.under(f"{name}.{key}"), value).py
         for key, value in node.entries.items()
-        if key != "steady"
+        if key not in _PROMISES
     }
     if "args" in given:
         given.setdefault("text", given.pop("args"))
@@ -241,10 +248,14 @@ def _emit_fields(site: Site, name: str, node: Node, line: int) -> None:
         _do(site, f"R.finished({given.get('reason', 'None')}, {given.get('text', 'None')})", line)
     elif name == "delta":
         _delta(site, given, line, "steady" if "steady" in node.entries else "delta")
+    elif name == "close" and "late" in node.entries:
+        _call(site, "close_late", ("key",), given, line)
     else:
         _call(site, name, _ORDER[name], given, line)
 
 
+_PROMISES = ("steady", "late")
+"""Fields that say how an operation is compiled, and have no value of their own."""
 _ORDER = {
     "start": ("id", "model", "created"),
     "open": ("kind", "key"),
@@ -316,9 +327,12 @@ def _mistaken_keys(name: str, node: Map) -> Iterator[tuple[Node | Mark, str, str
     whole_text = [field for field in ("so_far", "leaves", "text", "args") if field in node.entries]
     if len(whole_text) > 1 and whole_text[0] in ("so_far", "leaves"):
         yield node.keys[whole_text[0]], f"`{whole_text[0]}` stands instead of `text`", ""
-    promise = node.get("steady")
-    if promise is not None and not (isinstance(promise, Scalar) and promise.value is True):
-        yield promise, "`steady` is a promise", "true, or leave it out"
+    for key in _PROMISES:
+        promise = node.get(key)
+        if promise is not None and not (isinstance(promise, Scalar) and promise.value is True):
+            yield promise, f"`{key}` is a promise", "true, or leave it out"
+    if "late" in node.entries and len(node.entries) > ("key" in node.entries) + 1:
+        yield node.keys["late"], "`late` stands beside `key` only", "leave the other fields out"
     for key in operation.needs:
         if key not in node.entries:
             yield node, f"`{name}` needs `{key}`", ""
