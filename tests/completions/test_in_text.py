@@ -122,3 +122,35 @@ async def test_a_gathered_stream_with_calls_in_its_text_becomes_parts(tmp_path):
     async with inprocess(tmp_path, providers={"acme": provider}, apps={"acme": app}) as here:
         message = (await here.post("/v1/chat/completions", ASK)).json()["choices"][0]["message"]
     assert message["content"] == "Now:" and message["tool_calls"][0]["function"]["name"] == "f"
+
+
+KEPT = PROVIDER.replace("at: start}", "at: start, native: keep}").replace(
+    'parse_json) }}"}', 'parse_json) }}", native: keep}'
+)
+"""A provider whose answers pass unchanged to clients of its own format."""
+
+
+async def test_answers_to_clients_of_the_same_format_may_stay_unchanged(tmp_path):
+    app = replying(body=json.dumps(WHOLE).encode())
+    async with inprocess(tmp_path, providers={"acme": KEPT}, apps={"acme": app}) as here:
+        native = await here.post("/v1/chat/completions", {**ASK, "n": 2})
+        message = (await here.post("/v1/messages", {**ASK, "max_tokens": 9})).json()
+    assert native.json()["choices"] == WHOLE["choices"]
+    assert [block["type"] for block in message["content"]] == ["thinking", "text", "tool_use"]
+
+
+async def test_streams_to_clients_of_the_same_format_may_stay_unchanged(tmp_path):
+    app = replying(blocks=sse_blocks(chunks(7)), headers=SSE)
+    async with inprocess(tmp_path, providers={"acme": KEPT}, apps={"acme": app}) as here:
+        native = events(await here.post("/v1/chat/completions", {**ASK, "stream": True}))
+        other = events(await here.post("/v1/responses", {"model": "acme/one", "input": "Hi", "stream": True}))
+    assert "".join(c["delta"].get("content") or "" for event in native for c in event["choices"]) == TEXT
+    assert [item["type"] for item in other[-1]["response"]["output"]] == ["reasoning", "message", "function_call"]
+
+
+async def test_one_mark_that_converts_native_answers_is_enough(tmp_path):
+    provider = PROVIDER.replace("at: start}", "at: start, native: keep}")
+    app = replying(body=json.dumps(WHOLE).encode())
+    async with inprocess(tmp_path, providers={"acme": provider}, apps={"acme": app}) as here:
+        message = (await here.post("/v1/chat/completions", ASK)).json()["choices"][0]["message"]
+    assert message["content"] == "Now:" and message["reasoning"] == "hm"

@@ -319,6 +319,7 @@ examples:
         ("  - {to: <a>, kind: text}\n", ["15:5", "a mark needs `from`"]),
         ("  - {from: ' <a>', kind: text}\n", ["15:12", "without blanks at its ends"]),
         ("  - {from: <a>, kind: text, at: begin}\n", ["15:33", "`at` cannot be `begin`", "anywhere, start, inside"]),
+        ("  - {from: <a>, kind: text, native: no}\n", ["15:37", "`native` cannot be", "convert, keep"]),
         ("  - {from: <a>, kind: text, unclosed: text}\n", ["15:29", "`unclosed` is for `parts`"]),
         ("  - {from: <a>, kind: text}\n  - {from: <a>b, kind: text}\n", ["16:5", "begin alike"]),
         (
@@ -345,6 +346,7 @@ examples:
         "from",
         "blanks",
         "at",
+        "native",
         "unclosed",
         "alike",
         "inside",

@@ -82,7 +82,7 @@ def edited_document(exchange: Exchange, offer: Offer, stream: bool) -> dict[str,
     the route is asked for a stream, which may differ from what the client asked for."""
     body, attempt = exchange.body, exchange.attempt
     other_way = stream != exchange.stream
-    if (other_way or offer.in_text is not None) and type(several := body.get("n")) is int and several > 1:
+    if (other_way or offer.marked) and type(several := body.get("n")) is int and several > 1:
         raise BadRequest("n is greater than 1; this model returns one answer per request", param="n")
     if other_way and stream:
         body = {**body, "stream": True}

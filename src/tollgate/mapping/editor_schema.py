@@ -125,6 +125,7 @@ def _in_text() -> Schema:
         "parts": _TEMPLATE,
         "at": {"enum": list(PLACES)},
         "unclosed": {"enum": list(in_text.ENDS), "description": "beside parts: what it is where `to` never comes"},
+        "native": {"enum": list(in_text.NATIVE), "description": "answers to clients of the upstream's own format"},
     }
     return {
         "type": "array",

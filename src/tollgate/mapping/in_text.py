@@ -22,9 +22,11 @@ from tollgate.mapping.scalars import is_literal
 from tollgate.mapping.scope import Scope, Unit, known_words
 from tollgate.mapping.values import text_of
 
-KEYS = ("from", "to", "kind", "parts", "at", "unclosed")
+KEYS = ("from", "to", "kind", "parts", "at", "unclosed", "native")
 ENDS = ("part", "text")
 """What happens to a mark that is never closed."""
+NATIVE = ("convert", "keep")
+"""Whether answers to clients of the upstream's own format are converted for a mark, or stay as they are."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +35,8 @@ class InText:
 
     _marks: Marks
     _makers: Mapping[TextMark, Callable[[str, Context], Any]]
+    native: bool = True
+    """Answers to clients of the upstream's own format are converted, too. If not, they are passed through."""
 
     def scanner(self, context: Context) -> Scanner:
         """A new scanner, for one answer."""
@@ -140,11 +144,12 @@ def _read(unit: Unit, item: Node) -> TextMark | None:
         unit.mistake(item.keys["unclosed"], "`unclosed` is for `parts`: what has a `kind` was sent as it came")
     ends = _word(unit, item, "unclosed", ENDS) or ENDS[0]
     at = _word(unit, item, "at", PLACES) or PLACES[0]
+    keeps = _word(unit, item, "native", NATIVE) == "keep"
     if "from" not in item.entries and len(unit.problems) == before:
         unit.mistake(item, "a mark needs `from`", "from: <think>")
     if opening is None or len(unit.problems) > before:
         return None
-    return TextMark(opening, closing, kind or "", at, ends == "text")
+    return TextMark(opening, closing, kind or "", at, ends == "text", keeps)
 
 
 def _text(unit: Unit, item: Map, key: str) -> str | None:
@@ -199,7 +204,8 @@ def linked(marks: Mapping[TextMark, str], namespace: Mapping[str, Any]) -> InTex
     """The marks with their functions; None if there are none."""
     if not marks:
         return None
-    return InText(Marks(tuple(marks)), {mark: namespace[name] for mark, name in marks.items() if name})
+    makers = {mark: namespace[name] for mark, name in marks.items() if name}
+    return InText(Marks(tuple(marks)), makers, not all(mark.keeps_native for mark in marks))
 
 
 def compile_in_text(document: Document, node: Node, *, defines: Functions | None = None) -> InText | None:

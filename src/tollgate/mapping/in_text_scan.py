@@ -32,6 +32,8 @@ class TextMark:
     kind: str = ""
     at: str = PLACES[0]
     unclosed_is_text: bool = False
+    keeps_native: bool = False
+    """Answers to clients of the upstream's own format stay unchanged."""
 
 
 class Marks:

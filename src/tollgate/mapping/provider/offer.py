@@ -92,8 +92,7 @@ class Offer:
     inner_of: Template | None = None
     unwrap: Template | None = None
     in_text: InText | None = None
-    """Marks in the text of its answers. With marks, answers are converted for every client, also where the formats
-    match."""
+    """Marks in the text of its answers."""
     batch: int | None = None
     encoding: BodyEncoding = "json"
     polling: Polling | None = None
@@ -115,6 +114,8 @@ class Offer:
     answer is polled the file has the address of a stream. If not, the whole answer is requested."""
     whole: bool = field(init=False)
     """Whether this upstream gives whole answers. If not, a stream is requested and put together."""
+    marked: bool = field(init=False)
+    """Whether answers are converted because of marks in their text, also where the formats match."""
 
     shaped: bool = field(init=False)
     """Whether more than a POST of the request's body is sent: `prepares` or `sends` apply."""
@@ -131,6 +132,7 @@ class Offer:
             streams, whole = streams and polling.stream is not None, polling.again is not None
         object.__setattr__(self, "streams", streams)
         object.__setattr__(self, "whole", whole)
+        object.__setattr__(self, "marked", self.in_text is not None and self.in_text.native)
         object.__setattr__(self, "shaped", bool(self.prepares) or self.sends is not None)
         object.__setattr__(self, "minter", str(can.get("signatures_of") or ""))
 
