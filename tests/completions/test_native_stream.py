@@ -48,7 +48,7 @@ def native(dialect: str = "chat") -> Any:
     inbound: Any = SimpleNamespace(dialect=dialect, body=b"")
     model: Any = None
     exchange = Exchange(services, inbound, {}, model, True)
-    exchange.attempt = Attempt(offer, native=True)
+    exchange.attempt = Attempt(offer)
     return NativeChat(exchange, offer) if dialect == "chat" else NativePlain(exchange, offer)
 
 

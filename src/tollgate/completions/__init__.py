@@ -121,7 +121,7 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
     answer = await send(exchange, offer)
     cancel: Call | None = None
     try:
-        if exchange.attempt.native and (offer.marked or not (offer.streams if exchange.stream else offer.whole)):
+        if not exchange.attempt.converts and (offer.marked or not (offer.streams if exchange.stream else offer.whole)):
             if exchange.is_long():
                 await run_off_loop(convert_instead, exchange, offer)
             else:

@@ -19,8 +19,6 @@ class Attempt:
 
     offer: Offer | None
     """The route."""
-    native: bool = False
-    """Client and route speak the same protocol."""
     routes_left: int = 0
     """How many more routes may be tried if this one fails."""
     called: bool = False
@@ -31,6 +29,8 @@ class Attempt:
     """False when the caller's service tier did not make it into the body that was sent."""
     words: tuple[str, ...] = ()
     """Values in the body that was sent on which a price may depend."""
+    converts: bool = False
+    """The answer is converted for the client, in `context`: its protocol is another one, or it cannot pass as it is."""
     first_byte_ms: float | None = None
     """Milliseconds from the request's arrival to the first byte of the answer."""
     reported_tier: str | None = None

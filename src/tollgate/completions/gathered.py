@@ -17,7 +17,7 @@ from tollgate.completions.kept_items import keep_items
 from tollgate.completions.sending import context_of
 from tollgate.completions.stream import count_usage, rest_of
 from tollgate.errors import UpstreamError
-from tollgate.mapping import Context, MappingFailure, Refused, request_to_hub, response_from_hub
+from tollgate.mapping import MappingFailure, Refused, request_to_hub, response_from_hub
 from tollgate.routing import Offer
 from tollgate.services import Reply
 from tollgate.upstream import Answer
@@ -56,24 +56,20 @@ async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Re
 
 def convert_instead(exchange: Exchange, offer: Offer) -> None:
     """Make the answer of a native route be converted, because its bytes cannot pass unchanged: a whole answer is
-    assembled from a stream, a stream is made from a whole answer, or its text holds marks (`in_text:`)."""
+    assembled from a stream, a stream is made from a whole answer, or its text holds marks (`in_text:`).
+
+    Mappings of answers may read the request, so it is converted to the hub; what that loses is not reported, because
+    the request itself was sent unconverted. What its edits lost still is.
+    """
     attempt = exchange.attempt
-    context = attempt.context = _answer_context(exchange, offer, attempt.context)
+    context, read = context_of(exchange, offer), context_of(exchange, offer)
+    context.lost = attempt.context.lost if attempt.context is not None else []
+    context.asked = exchange.body
     if exchange.stream:
         context.estimate = {"input": exchange.admitted_tokens}  # as for converted requests (`sending.py`)
-    attempt.native = False
-
-
-def _answer_context(exchange: Exchange, offer: Offer, before: Context | None) -> Context:
-    """The context for converting the answer to a native request. Mappings of answers may read the request, so it is
-    converted to the hub; what that loses is not reported, because the request itself was sent unconverted. What its
-    edits lost (`before.lost`) still is."""
-    context, read = context_of(exchange, offer), context_of(exchange, offer)
-    context.lost = before.lost if before is not None else []
-    context.asked = exchange.body
     read.strict = False
     try:
         context.request = request_to_hub(exchange.client_format, exchange.body, read)
     except (Refused, MappingFailure):
         context.request = {}
-    return context
+    attempt.context, attempt.converts = context, True

@@ -71,7 +71,7 @@ def judged_answer(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) 
     verdict = offer.errors.judge(answer.status, answer.headers, body)
     if verdict is not None:
         raise AttemptFailed(verdict.error())
-    if not isinstance(body, dict) and (exchange.attempt.native or not isinstance(body, list)):
+    if not isinstance(body, dict) and (not exchange.attempt.converts or not isinstance(body, list)):
         raise unusable("the answer is not a JSON object", answer.status)
     return raw, body
 

@@ -77,9 +77,10 @@ def goes_without_unreadable(exchange: Exchange, error: UpstreamError) -> bool:
     """Whether a native request that failed with `error` should be sent once more without its encrypted reasoning,
     because the provider could not read it; `exchange.minters` then marks what to leave out. Otherwise the conversation
     would fail for ever, since its client sends the same reasoning each time."""
-    if not isinstance(error, UpstreamRejected) or not exchange.attempt.native or exchange.inbound.dialect != DIALECT:
+    offer = exchange.attempt.offer
+    if offer is None or not offer.protocol == exchange.inbound.dialect == DIALECT:
         return False
-    if not _reports_unreadable(exchange.attempt.offer, error):
+    if not isinstance(error, UpstreamRejected) or not _reports_unreadable(offer, error):
         return False
     found = encrypted_in(exchange.body.get("input"))
     unread = {text: _ELSEWHERE for text, kind in found.items() if kind == "reasoning"}
@@ -89,8 +90,8 @@ def goes_without_unreadable(exchange: Exchange, error: UpstreamError) -> bool:
     return True
 
 
-def _reports_unreadable(offer: Offer | None, error: UpstreamRejected) -> bool:
+def _reports_unreadable(offer: Offer, error: UpstreamRejected) -> bool:
     """Whether the error means that encrypted content could not be read, by the words in the format's
     `error.unreadable`."""
     code, message = (error.upstream_code or "").lower(), error.message.lower()
-    return offer is not None and any(word == code or word in message for word in offer.mapping.unreadable)
+    return any(word == code or word in message for word in offer.mapping.unreadable)

@@ -58,7 +58,7 @@ async def try_routes(
         offer = waiting.pop(0)
         exchange.attempts += 1
         left = min(len(waiting), calls - exchange.attempts)
-        exchange.attempt = attempt = Attempt(offer, offer.protocol == exchange.inbound.dialect, left)
+        exchange.attempt = attempt = Attempt(offer, left)
         began = time.perf_counter()
         try:
             answered = await try_route(exchange, offer)

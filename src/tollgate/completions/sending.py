@@ -47,7 +47,8 @@ async def send(exchange: Exchange, offer: Offer) -> Answer:
 
 async def _call(exchange: Exchange, offer: Offer, stream: bool) -> Call:
     """The request to a route, after the calls that it needs before it. `stream`: as for `edited_document`."""
-    inbound, native = exchange.inbound, exchange.attempt.native
+    inbound = exchange.inbound
+    native = offer.protocol == inbound.dialect
     headers = offer.headers(inbound.headers, stream=stream, native=native)
     document: Any
     if native:
@@ -108,6 +109,7 @@ def edited_document(exchange: Exchange, offer: Offer, stream: bool) -> dict[str,
 async def converted_document(exchange: Exchange, offer: Offer) -> Any:
     """The request in another protocol: converted, then the provider's edits applied."""
     attempt = exchange.attempt
+    attempt.converts = True
     context = attempt.context = context_of(exchange, offer)
     if exchange.stream:
         # for formats whose first stream event already holds usage (PITFALLS 12)

@@ -53,7 +53,7 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
 
 
 def _stage(exchange: Exchange, offer: Offer) -> Stage:
-    if not exchange.attempt.native:
+    if exchange.attempt.converts:
         return ConvertedStream(exchange, offer)
     return NativeChat(exchange, offer) if exchange.inbound.dialect == "chat" else NativePlain(exchange, offer)
 

@@ -73,7 +73,7 @@ async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply
         keep_thoughts(exchange, offer, hub.get("parts") or ())
         hub = {**hub, "usage": exchange.client_usage()}
         out = await run_off_loop(write, exchange, hub) if large else write(exchange, hub)
-    if attempt.native and may_mint(exchange.inbound.dialect, exchange.body):
+    if not attempt.converts and may_mint(exchange.inbound.dialect, exchange.body):
         ids = minted_ids(edited, thread=keeps_thread(exchange.inbound.dialect, exchange.body))
         await remember_state(exchange, offer, ids, encrypted_in(edited.get("output")))
     await exchange.settle_answer()
@@ -93,7 +93,7 @@ def _parsed(
         edited = offer.response_edits(body, Context(model=offer.model_facts, can=offer.can))
     hub: dict[str, Any] | None = None
     attempt = exchange.attempt
-    if not attempt.native:
+    if attempt.converts:
         assert attempt.context is not None
         hub = response_to_hub(offer.mapping, edited, attempt.context, offer.in_text)
         if failure := _failure_in(offer, hub):
