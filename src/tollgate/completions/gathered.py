@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from functools import partial
 
-import orjson
-
 from tollgate.completions.converted_stream import ConvertedStream
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.judging import AttemptFailed
-from tollgate.completions.kept_items import keep_items
 from tollgate.completions.sending import context_of
 from tollgate.completions.stream import count_usage, rest_of
+from tollgate.completions.whole import written_answer
 from tollgate.errors import UpstreamError
-from tollgate.mapping import MappingFailure, Refused, request_to_hub, response_from_hub
+from tollgate.mapping import MappingFailure, Refused, request_to_hub
 from tollgate.routing import Offer
 from tollgate.services import Reply
 from tollgate.upstream import Answer
@@ -25,11 +23,8 @@ from tollgate.upstream import Answer
 
 async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
     """Read the stream to its end, convert the assembled answer, settle. Raises like `whole_reply`."""
-    attempt = exchange.attempt
-    context = attempt.context
-    assert context is not None
     stage = ConvertedStream(exchange, offer.for_answer(answer.headers, exchange.body))
-    attempt.count_part = partial(count_usage, exchange, stage, left=True)
+    exchange.attempt.count_part = partial(count_usage, exchange, stage, left=True)
     blocks = answer.chunks()
     try:
         async for block in blocks:
@@ -45,9 +40,7 @@ async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Re
             raise AttemptFailed(stage.error)
         await count_usage(exchange, stage)
         hub = {**stage.whole(), "usage": exchange.client_usage()}
-        built = response_from_hub(exchange.client_format, hub, context)
-        keep_items(exchange, built)
-        out = orjson.dumps(built)
+        out = written_answer(exchange, hub)
     except UpstreamError as error:
         raise AttemptFailed(error) from None
     await exchange.settle_answer()

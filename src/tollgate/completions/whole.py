@@ -42,64 +42,92 @@ from tollgate.wire import may_have_failed
 async def whole_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Reply:
     """Read, judge, convert and settle the answer. Raises `AttemptFailed` while another route may still be tried, and
     `MappingFailure` for an answer that the mapping cannot read (nothing is recorded then)."""
-    attempt = exchange.attempt
     raw = await read_answer(exchange, answer)
     if offer.polling is not None:
         answer, raw = await finished_answer(exchange, offer, answer, raw)
-    large = is_large(len(raw))
-    raw, body, edited, hub = (
-        await run_off_loop(_parsed, exchange, offer, answer, raw) if large else _parsed(exchange, offer, answer, raw)
-    )
     if offer.usage.when is not None:
         offer = offer.for_request(exchange.body)
-    if offer.usage.read is not None:
-        reported = offer.usage.read(body, answer_headers=answer.headers)
-    else:
-        reported = tap_usage(offer.mapping, edited) if hub is None else hub.get("usage")
-    usage = plausible_usage(exchange, reported)
-    lacking = missing_sides(usage)
-    read = _tapped(exchange, offer, edited, lacking=bool(lacking)) if hub is None else hub
-    if not lacking:
-        exchange.note_usage(usage)
-    elif attempt.failure is None:
-        counted = await estimate_usage(exchange, _texts(offer, read, edited if hub is None else None))
-        usage, estimated = completed(usage, lacking, counted)
-        exchange.note_usage(usage, estimated=estimated)
-    attempt.reported_tier = reported_tier(edited if hub is None else hub)
-    if hub is None:
-        out = _native_bytes(exchange, offer, raw, body, edited)
-    else:
-        write = _events if exchange.stream else _converted_bytes
-        keep_thoughts(exchange, offer, hub.get("parts") or ())
-        hub = {**hub, "usage": exchange.client_usage()}
-        out = await run_off_loop(write, exchange, hub) if large else write(exchange, hub)
-    if not attempt.converts and may_mint(exchange.inbound.dialect, exchange.body):
-        ids = minted_ids(edited, thread=keeps_thread(exchange.inbound.dialect, exchange.body))
-        await remember_state(exchange, offer, ids, encrypted_in(edited.get("output")))
+    out = await (_converted if exchange.attempt.converts else _passed)(exchange, offer, answer, raw)
     await exchange.settle_answer()
     if exchange.stream:
         return Reply(200, exchange.reply_headers(), stream=_at_once(out))
     return Reply(200, exchange.reply_headers(), out)
 
 
-def _parsed(
-    exchange: Exchange, offer: Offer, answer: Answer, raw: bytes
-) -> tuple[bytes, Any, Any, dict[str, Any] | None]:
-    """The answer as bytes, parsed, with the provider's edits applied, and as a hub answer if it is to be converted.
-    Raises `AttemptFailed` when it is no answer."""
+async def _passed(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) -> bytes:
+    """The client's bytes for an answer in its own format. Notes the usage, and the state that the provider keeps."""
+    attempt, dialect = exchange.attempt, exchange.inbound.dialect
+    raw, body, edited = (
+        await run_off_loop(_parsed, exchange, offer, answer, raw)
+        if is_large(len(raw))
+        else _parsed(exchange, offer, answer, raw)
+    )
+    read = offer.usage.read
+    usage = plausible_usage(
+        exchange, tap_usage(offer.mapping, edited) if read is None else read(body, answer_headers=answer.headers)
+    )
+    lacking = missing_sides(usage)
+    hub = _tapped(exchange, offer, edited, lacking=bool(lacking))
+    if not lacking:
+        exchange.note_usage(usage)
+    elif attempt.failure is None:
+        await _note_completed(exchange, usage, lacking, _texts(offer, hub, edited))
+    attempt.reported_tier = reported_tier(edited)
+    out = _native_bytes(exchange, offer, raw, body, edited)
+    if may_mint(dialect, exchange.body):
+        ids = minted_ids(edited, thread=keeps_thread(dialect, exchange.body))
+        await remember_state(exchange, offer, ids, encrypted_in(edited.get("output")))
+    return out
+
+
+async def _converted(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) -> bytes:
+    """The client's bytes for an answer that is converted. Notes the usage."""
+    large = is_large(len(raw))
+    body, hub = (
+        await run_off_loop(_hub_of, exchange, offer, answer, raw) if large else _hub_of(exchange, offer, answer, raw)
+    )
+    read, parts = offer.usage.read, hub.get("parts") or []
+    usage = plausible_usage(exchange, hub.get("usage") if read is None else read(body, answer_headers=answer.headers))
+    if lacking := missing_sides(usage):
+        await _note_completed(exchange, usage, lacking, texts_of_parts(parts))
+    else:
+        exchange.note_usage(usage)
+    exchange.attempt.reported_tier = reported_tier(hub)
+    keep_thoughts(exchange, offer, parts)
+    hub = {**hub, "usage": exchange.client_usage()}
+    return await run_off_loop(written_answer, exchange, hub) if large else written_answer(exchange, hub)
+
+
+def _parsed(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) -> tuple[bytes, Any, Any]:
+    """The answer as bytes, parsed, and with the provider's edits applied. Raises `AttemptFailed` when it is no
+    answer."""
     raw, body = judged_answer(exchange, offer, answer, raw)
-    edited = body
-    if offer.response_edits is not None:  # what they drop the provider meant to be dropped: no loss to report
-        edited = offer.response_edits(body, Context(model=offer.model_facts, can=offer.can))
-    hub: dict[str, Any] | None = None
-    attempt = exchange.attempt
-    if attempt.converts:
-        assert attempt.context is not None
-        hub = response_to_hub(offer.mapping, edited, attempt.context, offer.in_text)
-        if failure := _failure_in(offer, hub):
-            raise AttemptFailed(failure)
-        _check_content(hub, listed=isinstance(body, list))
-    return raw, body, edited, hub
+    edited = body if offer.response_edits is None else offer.response_edits(body, _edits_context(offer))
+    return raw, body, edited
+
+
+def _hub_of(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) -> tuple[Any, dict[str, Any]]:
+    """The parsed answer, and the hub answer. Raises `AttemptFailed` when it is no answer."""
+    context = exchange.attempt.context
+    assert context is not None
+    _, body = judged_answer(exchange, offer, answer, raw)
+    edited = body if offer.response_edits is None else offer.response_edits(body, _edits_context(offer))
+    hub = response_to_hub(offer.mapping, edited, context, offer.in_text)
+    if failure := _failure_in(offer, hub):
+        raise AttemptFailed(failure)
+    _check_content(hub, listed=isinstance(body, list))
+    return body, hub
+
+
+def _edits_context(offer: Offer) -> Context:
+    """The context of the edits of an answer. What they drop the provider meant to be dropped: no loss to report."""
+    return Context(model=offer.model_facts, can=offer.can)
+
+
+async def _note_completed(exchange: Exchange, usage: dict[str, Any], lacking: list[str], texts: list[str]) -> None:
+    """Note the usage of an answer with these texts, with an estimate for the sides that it lacks."""
+    usage, estimated = completed(usage, lacking, await estimate_usage(exchange, texts))
+    exchange.note_usage(usage, estimated=estimated)
 
 
 def _tapped(exchange: Exchange, offer: Offer, answer: dict[str, Any], *, lacking: bool) -> dict[str, Any]:
@@ -130,13 +158,13 @@ def _failure_in(offer: Offer, hub: dict[str, Any]) -> UpstreamFailed | None:
     return reported_failure(offer, error if isinstance(error, dict) and error.get("message") else None)
 
 
-def _texts(offer: Offer, read: dict[str, Any], native: Any) -> list[str]:
-    """The texts that count as output: of the parts in `read`, or of all choices of a `native` answer."""
-    several = choices_apart([native]) if native is not None else []
+def _texts(offer: Offer, hub: dict[str, Any], answer: dict[str, Any]) -> list[str]:
+    """The texts that count as output: of the parts in `hub`, or of every choice if the answer has several."""
+    several = choices_apart([answer])
     if len(several) < 2:
-        return texts_of_parts(read.get("parts", []))
-    answers = (tap_response(offer.mapping, answer) for (answer,) in several)
-    return [text for answer in answers for text in texts_of_parts(answer.get("parts", []))]
+        return texts_of_parts(hub.get("parts", []))
+    answers = (tap_response(offer.mapping, each) for (each,) in several)
+    return [text for each in answers for text in texts_of_parts(each.get("parts", []))]
 
 
 def _check_content(hub: dict[str, Any], *, listed: bool = False) -> None:
@@ -155,20 +183,17 @@ def _native_bytes(exchange: Exchange, offer: Offer, raw: bytes, body: Any, edite
     return without_secrets(out, offer) if answer.get("error") or exchange.attempt.failure is not None else out
 
 
-def _converted_bytes(exchange: Exchange, hub: dict[str, Any]) -> bytes:
+def written_answer(exchange: Exchange, hub: dict[str, Any]) -> bytes:
+    """The client's bytes for a hub answer: a whole answer, or the events of a stream. Remembers its items."""
     context = exchange.attempt.context
     assert context is not None
+    if exchange.stream:
+        events = stream_from_hub(exchange.client_format, hub, context)
+        keep_streamed_items(exchange, events)
+        return encode_events(events)
     answer = response_from_hub(exchange.client_format, hub, context)
     keep_items(exchange, answer)
     return orjson.dumps(answer)
-
-
-def _events(exchange: Exchange, hub: dict[str, Any]) -> bytes:
-    context = exchange.attempt.context
-    assert context is not None
-    events = stream_from_hub(exchange.client_format, hub, context)
-    keep_streamed_items(exchange, events)
-    return encode_events(events)
 
 
 async def _at_once(events: bytes) -> AsyncIterator[bytes]:
