@@ -93,6 +93,34 @@ async def test_the_template_may_read_the_headers_of_a_whole_answer(tmp_path, pro
     assert (row["input_tokens"], row["output_tokens"], row["estimated"]) == (70, 5, False)
 
 
+def without_usage(value):
+    """A JSON value without its members named `usage`."""
+    if isinstance(value, dict):
+        return {name: without_usage(each) for name, each in value.items() if name != "usage"}
+    return [without_usage(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("protocol", ["messages", "responses"])
+async def test_usage_that_only_the_template_finds_reaches_the_client(tmp_path, protocol, streamed):
+    """As in chat; official clients fail on a `message_delta` without usage."""
+    rule = "usage: {read: {input: \"{{ $answer_headers['x-in'] | number }}\", output: 5}}"
+    sent = [json.loads(event.partition(b"data: ")[2]) for event in events(protocol, "hi")]
+    blocks = [b"data: " + json.dumps(without_usage(event)).encode() + b"\n\n" for event in sent]
+    body = json.dumps(without_usage(whole(protocol, "hi"))).encode()
+    app = replying(blocks=blocks, headers={**SSE, "x-in": "70"}) if streamed else replying(body=body, headers=HEADERS)
+    text = provider("app://acme/v1", protocol, more=rule)
+    async with inprocess(tmp_path, providers={"acme": text}, apps={"acme": app}) as here:
+        reply = await here.post(PATHS[protocol], {**ASKS[protocol], "stream": streamed})
+    last = (
+        reply.json()
+        if not streamed
+        else json.loads(reply.text.split("data: ")[-2 if protocol == "messages" else -1].split("\n")[0])
+    )
+    usage = last.get("response", last)["usage"]
+    assert (usage["input_tokens"], usage["output_tokens"]) == (70, 5)
+
+
 @pytest.mark.parametrize("can", ["{}", "{whole: false}"], ids=["streamed", "gathered"])
 @pytest.mark.parametrize("client", PATHS)
 @pytest.mark.parametrize("protocol", PATHS)

@@ -1,4 +1,4 @@
-"""Adding usage to a native stream whose provider reports none.
+"""Adding usage to a native stream whose provider reports none, or not where the format has it.
 
 The published formats have usage in certain events, and official clients fail on a `message_start` without it (CLIENTS
 3a). The first event gets the estimate with which the request was admitted; the last ones get what is billed.
@@ -43,8 +43,7 @@ def filled_start(event: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
 
 
 def lacks_usage(event: dict[str, Any], reported: Callable[[], bool]) -> bool:
-    """Whether this event should hold the final usage and does not. `reported` says whether the provider has reported
-    usage so far."""
+    """Whether this event should hold the final usage and does not. `reported` says whether an earlier event did."""
     kind = event.get("type")
     if kind == "message_delta":
         return not event.get("usage") and not reported()

@@ -89,9 +89,9 @@ class NativePlain(NativeStream):
 
     def tail(self) -> bytes:
         exchange = self._exchange
-        if self._lacking is not None and exchange.estimated and exchange.hub_usage:
+        if self._lacking is not None and (usage := exchange.client_usage()):
             name, event = self._lacking
-            self._held[0] = encode(orjson.dumps(filled(event, written_usage(exchange, exchange.hub_usage))), name)
+            self._held[0] = encode(orjson.dumps(filled(event, written_usage(exchange, usage))), name)
         out = b"".join(self._held)
         return out if exchange.attempt.failure is None else without_secrets(out, self._offer)
 
@@ -149,9 +149,7 @@ class NativePlain(NativeStream):
             self._rule.note(event)
 
     def _has_usage(self) -> bool:
-        """Whether the provider has reported usage that is final."""
-        if self._rule is not None and self._rule.usage:
-            return True
+        """Whether the client got usage that is final in an earlier event."""
         return bool(self._tap.usage.keys() - {"searches"}) and not self._tap.usage.get("early")
 
     def _note_state(self, event: dict[str, Any]) -> None:
