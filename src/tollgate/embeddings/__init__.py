@@ -17,7 +17,7 @@ from tollgate.completions.exchange import Exchange
 from tollgate.completions.models import model_of
 from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.completions.retry import settle_failure, try_routes
-from tollgate.embeddings.attempt import Embedded, attempt
+from tollgate.embeddings.attempt import Embedded, embed_through
 from tollgate.embeddings.reply import reply_of
 from tollgate.embeddings.request import EmbeddingRequest, check_count, read_request
 from tollgate.errors import BadRequest, ModelNotFound, TollgateError, Unavailable
@@ -44,7 +44,7 @@ async def embed(services: Services, inbound: Inbound) -> Reply:
     try:
         exchange.admitted_tokens = expected
         exchange.limits = await services.ledger.admit(inbound.key, expected)
-        found = await try_routes(exchange, routes, lambda exchange, offer: attempt(exchange, request, offer))
+        found = await try_routes(exchange, routes, lambda exchange, offer: embed_through(exchange, request, offer))
         exchange.route_answered()
         await _record(exchange, found)
     except BaseException as error:

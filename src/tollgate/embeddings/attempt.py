@@ -51,24 +51,24 @@ class Embedded:
     """Further fields of a native answer, which are passed to the client."""
 
 
-async def attempt(exchange: Exchange, request: EmbeddingRequest, offer: Offer) -> Embedded:
+async def embed_through(exchange: Exchange, request: EmbeddingRequest, offer: Offer) -> Embedded:
     """Embed all inputs through one offer. Raises `AttemptFailed`, or `BadRequest` if the request cannot be
     converted."""
     if offer.protocol != "embeddings" or offer.request_edits is not None:
         exchange.attempt.context = context_of(exchange, offer, _Context)
-    calls = _Attempt(exchange, request, offer)
+    calls = _Calls(exchange, request, offer)
     exchange.attempt.count_part = calls.count_sent
-    whole, *others = parts = await calls.parts()
+    joined, *others = parts = await calls.parts()
     for part in parts:
         if not part.tokens:  # not reported by the provider (SPEC embeddings)
             part.tokens, part.estimated = await count_items(part.items, offer.model.encoding), True
-    whole.model = next((part.model for part in parts if part.model), offer.model.upstream)
+    joined.model = next((part.model for part in parts if part.model), offer.model.upstream)
     for part in others:
-        whole.vectors += part.vectors
-        whole.tokens += part.tokens
-        whole.estimated = whole.estimated or part.estimated
-        whole.rest = {}
-    return whole
+        joined.vectors += part.vectors
+        joined.tokens += part.tokens
+        joined.estimated = joined.estimated or part.estimated
+        joined.rest = {}
+    return joined
 
 
 class _Context(Context):
@@ -82,7 +82,7 @@ class _Context(Context):
             super().lose(words)
 
 
-class _Attempt:
+class _Calls:
     """The calls of one request to one offer."""
 
     def __init__(self, exchange: Exchange, request: EmbeddingRequest, offer: Offer) -> None:
@@ -101,9 +101,9 @@ class _Attempt:
         items = self._request.items
         most = self._offer.batch or len(items)
         if len(items) <= most:
-            return [await self._part(items, whole=True)]
+            return [await self._part(items)]
         pieces = (items[at : at + most] for at in range(0, len(items), most))
-        return await few_at_once(AT_ONCE, lambda some: self._part(some, whole=False), pieces)
+        return await few_at_once(AT_ONCE, self._part, pieces)
 
     async def count_sent(self) -> None:
         """Note the usage of a client that left: the tokens, counted locally, of the inputs that were sent."""
@@ -111,16 +111,14 @@ class _Attempt:
             tokens = await count_items(self._sent, self._offer.model.encoding)
             self._exchange.note_usage({"input": tokens}, estimated=True)
 
-    async def _part(self, items: list[Item], *, whole: bool) -> Embedded:
-        """One call with these inputs; `whole` is set if they are all of the request's."""
-        answer, blocks = await self._called(
-            items, *_body(self._exchange, self._request, self._offer, items, whole=whole)
-        )
+    async def _part(self, items: list[Item]) -> Embedded:
+        """One call with these inputs, all or some of the request's."""
+        answer, blocks = await self._called(items, *_body(self._exchange, self._request, self._offer, items))
         kept = as_native(blocks) if self._may_pass(answer) else None
         if kept is not None:
             hub = _read(self._offer, {"usage": kept.usage}) if kept.usage else {}
             part = Embedded(items, tokens=_input_tokens(hub.get("usage")))
-            if not whole:
+            if items is not self._request.items:
                 part.vectors = split_vectors(kept) or []
                 if len(part.vectors) == len(items):
                     return part
@@ -184,13 +182,11 @@ async def _blocks(offer: Offer, answer: Answer) -> list[bytes]:
     return blocks
 
 
-def _body(
-    exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item], *, whole: bool
-) -> tuple[bytes, Sent | None]:
+def _body(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item]) -> tuple[bytes, Sent | None]:
     """The body to send: the client's bytes if the formats are the same and nothing is edited or split, else a converted
     document. Also returns the parts of the request outside its body."""
     if offer.protocol == "embeddings":
-        if whole and offer.request_edits is None and offer.encoding == "json" and offer.sends is None:
+        if items is request.items and offer.request_edits is None and offer.encoding == "json" and offer.sends is None:
             return native_body(exchange.inbound.body, request.body, offer.model.upstream, ask_usage=False), None
         document = {**request.native(items), "model": offer.model.upstream}
     else:
