@@ -28,8 +28,8 @@ _NO_HEADERS: dict[str, str] = {}
 class Context:
     """The engine's values for one request, `$model`, `$can` and `$request`; and `lost`, what could not be carried over.
 
-    `strict` refuses a request that would lose anything. `lenient` is set while an answer is converted. `run_id` and
-    `now` replace an id and a time that an upstream does not give.
+    `strict` refuses a request that would lose anything. `lenient` is true while an answer is converted: then what would
+    be refused is a loss. `run_id` and `now` replace an id and a time that an upstream does not give.
     """
 
     __slots__ = (
@@ -63,6 +63,7 @@ class Context:
         *,
         run_id: str = "",
         now: int | None = None,
+        lenient: bool = False,
     ) -> None:
         self.model: dict[str, object] = model if type(model) is dict else dict(model) if model else {}
         self.can: dict[str, object] = can if type(can) is dict else dict(can) if can else {}
@@ -84,7 +85,7 @@ class Context:
         self.run_id = run_id
         self.now = int(time.time()) if now is None else now
         self.lost: list[str] = []
-        self.lenient = False
+        self.lenient = lenient
         self.calls = 0
 
     @property

@@ -51,11 +51,9 @@ def request_to_hub(source: Mapping, body: object, context: Context) -> dict[str,
     """A client's request as a hub request; what is not read goes to `context.lost`."""
     if type(body) is not dict:
         raise BadRequest("the request body is not an object")
-    context.lenient = False
-    context.calls = 0
     context.asked = body
     with source.clean_request:
-        hub: dict[str, Any] = _run(source, "request.to_hub", body, context)
+        hub: dict[str, Any] = _run(source, "request.to_hub", body, context, False)
         _lose(context, source.walkers["request.to_hub"].lost(body))
     turns = hub.get("turns")
     if type(turns) is list and len(turns) > 1:
@@ -72,11 +70,9 @@ def request_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> 
 
     Afterwards `context.wanted` has URLs whose content the target needs: put it into `context.inlined` and call again.
     """
-    context.lenient = False
-    context.calls = 0
     context.wanted.clear()
     with target.clean_request:
-        made = _run(target, "request.from_hub", hub, context)
+        made = _run(target, "request.from_hub", hub, context, False)
         lost = target.walkers["request.from_hub"].lost(hub)
         _lose(context, [in_client_words(path, hub, context.asked) for path in lost])
     if context.strict and context.lost:
@@ -102,12 +98,10 @@ def response_to_hub(source: Mapping, body: object, context: Context, in_text: In
 
     `in_text` has the marks of its provider, which replace the format's own.
     """
-    context.lenient = True
-    context.calls = 0
     with source.clean_answer:
         if type(body) is not dict and type(body) is not list:
             raise Fault("the answer is not an object")
-        hub = _run(source, "response.to_hub", body, context)
+        hub = _run(source, "response.to_hub", body, context, True)
         return tidy(with_own_parts(source, hub, context, in_text), context)
 
 
@@ -126,10 +120,8 @@ def response_from_hub(target: Mapping, hub: dict[str, Any], context: Context) ->
     """A hub response as the client's answer."""
     if context.asked_model:
         hub = {**hub, "model": context.asked_model}
-    context.lenient = True
-    context.calls = 0
     with target.clean_answer:
-        made: dict[str, Any] = _run(target, "response.from_hub", hub, context)
+        made: dict[str, Any] = _run(target, "response.from_hub", hub, context, True)
         _lose(context, target.walkers["response.from_hub"].lost(hub))
     return made
 
@@ -232,10 +224,14 @@ def holds(client_format: Mapping, name: str, body: dict[str, Any], headers: Head
         return bool(condition(body, context))
 
 
-def _run(mapping: Mapping, name: str, document: object, context: Context) -> Any:
-    section = mapping.sections.get(name)
-    if section is None:
-        raise MappingFailure(f"mapping {mapping.name} has no {name}", mapping.file)
+def _run(mapping: Mapping, name: str, document: object, context: Context, lenient: bool) -> Any:
+    """The result of a section, with the context made ready for it."""
+    try:
+        section = mapping.sections[name]
+    except KeyError:
+        raise MappingFailure(f"mapping {mapping.name} has no {name}", mapping.file) from None
+    context.lenient = lenient
+    context.calls = 0
     made = section(document, context)
     if made is None:
         return {}

@@ -63,10 +63,8 @@ def _format_reads(mapping: Mapping) -> Callable[[Any], dict[str, Any]] | None:
     def read(body: Any) -> dict[str, Any]:
         if not isinstance(body, (dict, list)):
             return {}  # an HTML page, or plain text
-        context = Context()
-        context.lenient = True
         try:
-            made = section(body, context)
+            made = section(body, Context(lenient=True))
         except (Fault, RecursionError):
             return {}
         return made if type(made) is dict else {}

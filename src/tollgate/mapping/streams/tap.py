@@ -20,8 +20,7 @@ class Tap:
     __slots__ = ("_context", "_rules", "_run")
 
     def __init__(self, source: Mapping) -> None:
-        self._context = Context()
-        self._context.lenient = True
+        self._context = Context(lenient=True)
         self._rules = source.stream_in
         self._run = Run(NO_WRITER, self._context, closes=source.stream_closes)
 
@@ -62,10 +61,8 @@ class Tap:
 
 def tap_response(source: Mapping, body: object) -> dict[str, Any]:
     """A whole answer that passes through, as a hub response for usage and stop; {} when it cannot be read."""
-    context = Context()
-    context.lenient = True
     try:
-        return response_to_hub(source, body, context)
+        return response_to_hub(source, body, Context())
     except MappingFailure:
         return {}
 
@@ -75,10 +72,8 @@ def tap_usage(source: Mapping, body: object) -> dict[str, Any]:
     alone."""
     if source.usage_in is None or type(body) is not dict:
         return tap_response(source, body).get("usage") or {}
-    context = Context()
-    context.lenient = True
     try:
-        usage = (source.usage_in(body, context) or {}).get("usage")
+        usage = (source.usage_in(body, Context(lenient=True)) or {}).get("usage")
     except (Fault, MappingFailure, RecursionError):
         return {}
     return usage if type(usage) is dict else {}
