@@ -260,6 +260,19 @@ async def test_a_request_may_be_a_bare_list_of_texts_and_an_answer_one_of_vector
         assert reply["usage"] == {"prompt_tokens": 4, "total_tokens": 4}  # estimated, one token for each
 
 
+async def test_a_refusal_in_the_mapping_of_an_answer_is_no_error_of_the_client(tmp_path):
+    (tmp_path / "mappings").mkdir()
+    (tmp_path / "mappings" / "shy.yaml").write_text(
+        "mapping: shy\nhub: embeddings\nrequest: {from_hub: {inputs: $.inputs}}\nresponse:\n  to_hub:\n"
+        "    $refuse: [{when: $.partial, say: a partial answer}]\n    vectors: $.rows\n"
+    )
+    cemo = BEMO.replace("bemo", "cemo").replace("mapping: cohere-embeddings", "mapping: shy")
+    answer = Provider(lambda method, path, body: (200, {"partial": True, "rows": [vector(x) for x in body["inputs"]]}))
+    async with gateway(tmp_path, acme=lambda *_: (500, {}), providers={"cemo": cemo}, apps={"cemo": answer}) as here:
+        reply = await here.post("/v1/embeddings", ONE)
+        assert (reply.status_code, reply.json()["data"][0]["embedding"]) == (200, vector("Hello"))
+
+
 async def test_missing_usage_is_estimated(tmp_path):
     async with gateway(tmp_path, acme=answering(usage=False)) as here:
         reply = await here.post("/v1/embeddings", {**ONE, "input": "The quick brown fox jumps over the lazy dog"})

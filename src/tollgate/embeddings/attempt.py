@@ -274,11 +274,10 @@ async def _write(part: Embedded, vectors: list[Any], data: object, written: Call
 
 
 def _read(offer: Offer, body: object) -> dict[str, Any]:
+    context = Context(model=offer.model_facts, can=offer.can, lenient=True)
     try:
         with clean((offer.mapping.file,), request=False):
-            return (
-                offer.mapping.sections["response.to_hub"](body, Context(model=offer.model_facts, can=offer.can)) or {}
-            )
+            return offer.mapping.sections["response.to_hub"](body, context) or {}
     except MappingFailure as failure:
         raise AttemptFailed(unfit_answer(offer, failure)) from None
 
