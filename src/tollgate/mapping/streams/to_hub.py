@@ -17,12 +17,14 @@ from tollgate.mapping.scope import Scope, Site, Unit, known_words, suggest
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of a stream rule: the fields it takes, those it needs, and what it is for."""
+    """One operation of a stream rule: the fields it takes, those it needs, and what it is for. The method of `Run` that
+    does it takes the fields `by_place` as its first arguments, all others in one argument after them."""
 
     name: str
     fields: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     about: str = ""
+    by_place: tuple[str, ...] = ()
 
 
 _PART_FIELDS = (
@@ -45,9 +47,14 @@ OPERATIONS: dict[str, Operation] = {
             (),
             "the upstream names its answer; empty values name nothing, the first real ones win; without a name it "
             "sets the other fields, however late",
+            ("id", "model", "created"),
         ),
         Operation(
-            "open", tuple(field for field in _PART_FIELDS if field not in ("text", "args")), ("kind",), "a part begins"
+            "open",
+            tuple(field for field in _PART_FIELDS if field not in ("text", "args")),
+            ("kind",),
+            "a part begins",
+            ("kind", "key"),
         ),
         Operation(
             "delta",
@@ -59,6 +66,7 @@ OPERATIONS: dict[str, Operation] = {
             "and `{last: true}` when it is complete; `steady: true` promises "
             "that the rules look at the text in no other way (whether it is one, and not empty, aside), so that events "
             "which are the one before but for it need not be read whole",
+            ("kind", "key", "text"),
         ),
         Operation(
             "close",
@@ -67,8 +75,9 @@ OPERATIONS: dict[str, Operation] = {
             "a part is over; its fields count only where they had no value before; `late: true`, with a `key` only: "
             "citations of a text may still follow it, in deltas without a key, so it stays open until something else "
             "does",
+            ("key", "kind", "text"),
         ),
-        Operation("part", _PART_FIELDS, ("kind",), "a part that arrives whole"),
+        Operation("part", _PART_FIELDS, ("kind",), "a part that arrives whole", ("kind", "key", "text")),
         Operation("stop", ("reason", "text"), (), "why the answer stopped"),
         Operation("usage", (), (), "token counts as a hub usage; per member the last value seen wins"),
         Operation("error", ("message", "type", "code", "param"), (), "the upstream failed"),
@@ -243,27 +252,19 @@ def _emit_fields(site: Site, name: str, node: Node, line: int) -> None:
         named = _NAMED & given.keys()
         # without a name the fields are new information, however late
         with site.code.block("if not R.known", line) if named else nullcontext():
-            _call(site, "start", _ORDER["start"], given, line)
+            _call(site, "start", name, given, line)
     elif name == "stop":
         _do(site, f"R.finished({given.get('reason', 'None')}, {given.get('text', 'None')})", line)
     elif name == "delta":
         _delta(site, given, line, "steady" if "steady" in node.entries else "delta")
     elif name == "close" and "late" in node.entries:
-        _call(site, "close_late", ("key",), given, line)
+        _call(site, "close_late", "close", given, line)
     else:
-        _call(site, name, _ORDER[name], given, line)
+        _call(site, name, name, given, line)
 
 
 _PROMISES = ("steady", "late")
 """Fields that say how an operation is compiled, and have no value of their own."""
-_ORDER = {
-    "start": ("id", "model", "created"),
-    "open": ("kind", "key"),
-    "delta": ("kind", "key", "text"),
-    "close": ("key", "kind", "text"),
-    "part": ("kind", "key", "text"),
-}
-"""The positional arguments of each operation. All other fields go into one argument after them."""
 
 
 def _delta(site: Site, given: dict[str, str], line: int, method: str) -> None:
@@ -281,10 +282,11 @@ def _delta(site: Site, given: dict[str, str], line: int, method: str) -> None:
         site.code.add(f"{held} = {value}", line)
         tests.append(f"{held} is not None")
     with site.code.block(f"if {' or '.join(tests) or 'False'}", line):
-        _call(site, method, _ORDER["delta"], given, line)
+        _call(site, method, "delta", given, line)
 
 
-def _call(site: Site, method: str, order: tuple[str, ...], given: dict[str, str], line: int) -> None:
+def _call(site: Site, method: str, name: str, given: dict[str, str], line: int) -> None:
+    order = OPERATIONS[name].by_place
     arguments = [given.get(key, "None") for key in order]
     more = {key: value for key, value in given.items() if key not in order}
     if more:
