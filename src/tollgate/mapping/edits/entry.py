@@ -11,7 +11,7 @@ from tollgate.config.load import Scalar, text_in, walk
 from tollgate.mapping.edits import values
 from tollgate.mapping.edits.losses import Losses
 from tollgate.mapping.edits.place import Place, Slot, loop
-from tollgate.mapping.edits.reading import Edit, Entry
+from tollgate.mapping.edits.reading import VERBS, Edit, Entry
 from tollgate.mapping.harmless import NO_LOSS
 from tollgate.mapping.paths import Descend, Slice, Step, has_item
 from tollgate.mapping.reads import Reads
@@ -87,7 +87,7 @@ class EntryWriter:
 
     def _below(self, value: str, steps: tuple[Step, ...]) -> str:
         """As `_inside`, but a missing object is created if the edit puts a value into it."""
-        if self.edit.verb not in ("set", "default") or not isinstance(steps[0], str):
+        if not VERBS[self.edit.verb].puts or not isinstance(steps[0], str):
             return self._inside(value, steps)
         place = self.place
         start = place.temp("v")

@@ -9,7 +9,7 @@ from typing import Any
 
 from tollgate.config.load import plain
 from tollgate.mapping.edits.place import Place
-from tollgate.mapping.edits.reading import Edit, Entry
+from tollgate.mapping.edits.reading import VERBS, Edit, Entry
 from tollgate.mapping.harmless import NO_LOSS
 from tollgate.mapping.paths import Descend
 from tollgate.mapping.reads import Reads
@@ -51,7 +51,7 @@ class Losses:
 
     def made(self, edit: Edit, reads: Reads) -> None:
         """An edit has been written, which read `reads` of the document."""
-        if edit.verb in ("set", "default"):
+        if VERBS[edit.verb].puts:
             self._moved |= set(reads.fields)
             self._all_moved = self._all_moved or reads.whole
             tops = [_top(entry) for entry in edit.entries]

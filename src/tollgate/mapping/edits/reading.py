@@ -21,6 +21,9 @@ class Verb:
     takes: str
     about: str
     example: str
+    puts: bool = False
+    """It puts a value into the document: objects that are missing on the way are created, and what the value reads of
+    a request is not lost if a later edit removes it."""
 
 
 VERBS: dict[str, Verb] = {
@@ -49,6 +52,7 @@ VERBS: dict[str, Verb] = {
             "{path: value}",
             "the field gets the value where it is absent or null",
             "default: {max_tokens: 8192}",
+            puts=True,
         ),
         Verb(
             "set",
@@ -57,6 +61,7 @@ VERBS: dict[str, Verb] = {
             "of a request is reported as a loss. `$` is the whole document: an object takes its place "
             "(`set: {$: $.result}`)",
             "set: {thinking: {type: enabled}}",
+            puts=True,
         ),
         Verb(
             "clamp",

@@ -11,14 +11,11 @@ from tollgate.mapping.templates import value_of
 
 def write(slot: Slot, verb: str, node: Node) -> None:
     """The verb's work on one value; `node` is the value in the file. Mistakes are noted in the unit."""
-    if verb == "values":
-        _values(slot, node)
-    elif verb == "clamp":
-        _clamp(slot, node)
-    elif verb == "default":
-        with slot.place.block(f"if {slot.value} is None"):
-            _assign(slot, node)
-    else:
+    _WRITERS[verb](slot, node)
+
+
+def _default(slot: Slot, node: Node) -> None:
+    with slot.place.block(f"if {slot.value} is None"):
         _assign(slot, node)
 
 
@@ -103,3 +100,6 @@ def _values(slot: Slot, node: Node) -> None:
             else:
                 unit.mistake(to, "`$nothing` takes out a field, not an item of a list", "use `drop` with a filter")
         word = "elif"
+
+
+_WRITERS = {"default": _default, "set": _assign, "clamp": _clamp, "values": _values}
