@@ -224,10 +224,8 @@ class _Lowering(NodeVisitor):
             arguments.append("C")
         call = self.site.unit.module.constant(entry.run, f"f_{node.name}_")
         if value.present or entry.takes_absent:
-            present = entry.kind == "bool" or node.name == "json" and value.present
-            return Lowered(
-                f"{call}({', '.join([value.py, *arguments])})", kind=entry.kind, present=present, places=places
-            )
+            present = entry.total and value.present
+            return Lowered(f"{call}({', '.join([value.py, *arguments])})", present, entry.kind, places=places)
         name = self.site.temp()
         kept = f"{name} if type({name}) is {entry.keeps.__name__} else " if entry.keeps is not None else ""
         return Lowered(

@@ -36,6 +36,8 @@ class Filter:
     example: str = ""
     kind: str = "any"
     """The type of its result if it has one: text, number, bool, list, object or any."""
+    total: bool = False
+    """The result is never absent for a present value."""
     takes_absent: bool = False
     takes_context: bool = False
     uses: str = "value"
@@ -62,6 +64,8 @@ def _filter(run: Callable[..., Any], example: str = "", *, name: str = "", **mor
         parameters.pop()
     needed = [each for each in parameters if each.default is each.empty and each.kind is not each.VAR_POSITIONAL]
     endless = bool(parameters) and parameters[-1].kind is inspect.Parameter.VAR_POSITIONAL
+    kind = _KINDS.get(re.split(r"\W", signature.return_annotation)[0], "any")
+    more.setdefault("total", kind == "bool")
     about = " ".join((run.__doc__ or "").partition("\n\n")[0].split()).removesuffix(".")
     return Filter(
         name or run.__name__,
@@ -71,7 +75,7 @@ def _filter(run: Callable[..., Any], example: str = "", *, name: str = "", **mor
         _MOST if endless else len(parameters),
         about[:1].lower() + about[1:],
         example,
-        _KINDS.get(re.split(r"\W", signature.return_annotation)[0], "any"),
+        kind,
         takes_context=takes_context,
         **more,
     )
@@ -93,7 +97,7 @@ _ALGORITHM = _one_of(digests.ALGORITHMS)
 FILTERS: dict[str, Filter] = {
     entry.name: entry
     for entry in (
-        _filter(json_text, """{'a': 1} | json → "{\\"a\\":1}\"""", name="json"),
+        _filter(json_text, """{'a': 1} | json → "{\\"a\\":1}\"""", name="json", total=True),
         _filter(filters.parse_json, '\'{"a":1}\' | parse_json → {"a":1}'),
         _filter(filters.from_base64, "'aGk=' | from_base64 → \"hi\""),
         _filter(digests.to_base64, "'hi' | to_base64 → \"aGk=\"", fits={0: _one_of(digests.ALPHABETS)}),
