@@ -22,7 +22,7 @@ from tollgate.mapping.names import ENGINE, HEADERS, document_var
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.reply_headers import NO_HEADERS, ReplyHeaders, compile_reply_headers
 from tollgate.mapping.scalars import is_literal
-from tollgate.mapping.scope import Function, Scope, Site, Unit
+from tollgate.mapping.scope import Function, Scope, Site, Unit, Var
 from tollgate.mapping.streams import from_hub
 from tollgate.mapping.streams.to_hub import compile_stream_in, names_matched
 from tollgate.wire import CLIENT_FORMATS
@@ -80,8 +80,8 @@ class CompiledFile:
     names: dict[str, object] = field(default_factory=dict)
     """The constants that its code uses."""
 
-    def add(self, name: str) -> str:
-        """Declare a section; returns the name of its function."""
+    def declare(self, name: str) -> str:
+        """Declare a section, of which nothing is read yet; returns the name of its function."""
         py = self.sections[name] = name.replace(".", "_")
         self.reads[name] = Reads()
         return py
@@ -157,7 +157,7 @@ def _declare_sections(unit: Unit, root: Map, built: CompiledFile) -> dict[str, N
     written = ((name, direction, lookup(root, name, direction)) for name in SECTIONS for direction in DIRECTIONS)
     sections = {f"{name}.{direction}": node for name, direction, node in written if node is not None}
     for name in sections:
-        built.add(name)
+        built.declare(name)
     for name in ("response", "error"):
         if f"{name}.from_hub" in sections:
             unit.functions[name] = Function(name, f"{name}_from_hub", ("hub",), (built.reads[f"{name}.from_hub"],))
@@ -165,29 +165,42 @@ def _declare_sections(unit: Unit, root: Map, built: CompiledFile) -> dict[str, N
 
 
 def _section(unit: Unit, name: str, node: Node, built: CompiledFile) -> None:
-    sent = name == "request.from_hub"  # a provider's request may be a list or a text
-    made = node.entries.get("$value", node) if isinstance(node, Map) and not sent else node
-    if isinstance(made, List) or isinstance(made, Scalar) and made is node and is_literal(made):
-        found = "a list" if isinstance(made, List) else f'"{made.text}"'
-        hint = "keys with values, without dashes"
-        if sent and isinstance(made, List):
-            hint += "; a body that is a list stands below `$value`"
-        unit.mistake(node, f"`{name}` makes an object, found {found}", hint)
+    if not _makes_object(unit, name, node):
         return
-    names = {**ENGINE, "": document_var(built.reads[name])}
-    if name.startswith("request"):
-        del names["asked"]
-    if sent and not built.hub:
-        names["request"] = replace(names["request"], py="D", places=names[""].places)
-    elif name.startswith("request") or built.hub:
-        del names["request"]
-    scope = Scope(names, of_answer=name in ("response.to_hub", "error.to_hub"))
+    scope = Scope(_names(name, built), of_answer=name in ("response.to_hub", "error.to_hub"))
     templates.function(unit, f"{built.sections[name]}(D, C)", node, scope)
     if name == "response.to_hub" and isinstance(node, Map) and _has_plain_usage(node):
         entries: dict[str, Node] = {key: node.entries[key] for key in ("$let", "usage") if key in node.entries}
         usage = Map(entries, {key: node.keys[key] for key in entries}, node.mark)
         py = built.sections[USAGE_IN] = USAGE_IN.replace(".", "_")  # its reads count as reads of the whole answer
         templates.function(unit, f"{py}(D, C)", usage, scope)
+
+
+def _makes_object(unit: Unit, name: str, node: Node) -> bool:
+    """Whether a section may make an object, as it must; a provider's request may also be a list or a text."""
+    sent = name == "request.from_hub"
+    made = node.entries.get("$value", node) if isinstance(node, Map) and not sent else node
+    if not isinstance(made, List) and not (isinstance(made, Scalar) and made is node and is_literal(made)):
+        return True
+    found = "a list" if isinstance(made, List) else f'"{made.text}"'
+    hint = "keys with values, without dashes"
+    if sent and isinstance(made, List):
+        hint += "; a body that is a list stands below `$value`"
+    unit.mistake(node, f"`{name}` makes an object, found {found}", hint)
+    return False
+
+
+def _names(section: str, built: CompiledFile) -> dict[str, Var]:
+    """What a section reads: `$`, and the engine's names. The client's own request (`$asked`) is for answers. The hub
+    request is for conversations: `request.to_hub` makes it, in `request.from_hub` it is `$` too."""
+    names = {**ENGINE, "": document_var(built.reads[section])}
+    if section.startswith("request"):
+        del names["asked"]
+    if built.hub or section == "request.to_hub":
+        del names["request"]
+    elif section == "request.from_hub":
+        names["request"] = replace(names["request"], py="D", places=names[""].places)
+    return names
 
 
 def _request_facts(unit: Unit, root: Map, built: CompiledFile) -> None:
@@ -197,7 +210,7 @@ def _request_facts(unit: Unit, root: Map, built: CompiledFile) -> None:
         node = lookup(root, "request", key)
         if node is not None:
             name = f"request.{key}"
-            header = f"{built.add(name)}(D, C)"
+            header = f"{built.declare(name)}(D, C)"
             templates.function(unit, header, node, Scope({**ENGINE, "": document_var(built.reads[name])}))
 
 
@@ -212,7 +225,7 @@ def _conditions(unit: Unit, root: Map, built: CompiledFile) -> None:
             unit.mistake(holder.keys[key], misplaced)
             continue
         name, node = f"{section}.{key}", holder.entries[key]
-        code = unit.module.function(f"{built.add(name)}(D, C)", node.mark.line)
+        code = unit.module.function(f"{built.declare(name)}(D, C)", node.mark.line)
         headers = {"headers": HEADERS} if section == "request" else {}
         scope = Scope({"": document_var(built.reads[name]), **headers})
         code.add(f"return bool({when.test(Site(unit, code, scope), node).py})", node.mark.line)
