@@ -70,15 +70,15 @@ def compile_functions(unit: Unit, made: list[Function]) -> None:
             parameter: Var(parameter, name, (reads,), own=True)
             for parameter, name, reads in zip(function.parameters, names, function.reads, strict=True)
         }
-        asked = replace(ENGINE["request"], places=(function.asked,))
-        site = Site(unit, code, Scope({**ENGINE, "request": asked, **variables}, function))
+        request = replace(ENGINE["request"], places=(function.request,))
+        site = Site(unit, code, Scope({**ENGINE, "request": request, **variables}, function))
         templates.emit(site, function.node, ToReturn())  # type: ignore[arg-type]
         bodies[function.name] = code
     for circle in _circles({function.name: function.calls for function in made}):
         for name in circle:
             function = unit.functions[name]
             bodies[name].lines.insert(0, (1, "C.count()", function.mark.line))  # type: ignore[union-attr]
-            for callee, mark in function.made:
+            for callee, mark in function.computed_calls:
                 if callee in circle:
                     whom = "itself" if callee == name else f"`{callee}` in a circle"
                     hint = "hand on a part of the data: a path, a parameter or an item"

@@ -199,13 +199,13 @@ class _Lowering(NodeVisitor):
             caller.calls.add(function.name)
         request = self.site.scope.names.get("request")
         if request is not None:
-            self.counting.hand_over(request.places, function.asked)
+            self.counting.hand_over(request.places, function.request)
         arguments = []
         for argument, reads in zip(node.args, function.reads, strict=True):
             value = self.value(argument)
             self.counting.hand_over(value.places, reads)
             if caller is not None and not isinstance(argument, nodes.Name | nodes.Const):
-                caller.made.append((function.name, self.spot.mark(argument.lineno - 1)))
+                caller.computed_calls.append((function.name, self.spot.mark(argument.lineno - 1)))
             arguments.append(value.py)
         call = f"{function.py}({''.join(argument + ', ' for argument in arguments)}C)"
         if self.site.unit.trace:

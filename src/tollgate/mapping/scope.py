@@ -91,11 +91,11 @@ class Function:
     mark: Mark | None = None
     node: Node | None = None
     calls: set[str] = field(default_factory=set)
-    made: list[tuple[str, Mark]] = field(default_factory=list)
+    computed_calls: list[tuple[str, Mark]] = field(default_factory=list)
     """Calls with a computed argument (one that is not part of the data): not allowed between functions that call
     each other."""
     used: bool = False
-    asked: Reads = field(default_factory=Reads)
+    request: Reads = field(default_factory=Reads)
     """What it reads of `$request`."""
 
 
