@@ -38,17 +38,19 @@ def context(offer: Offer | None) -> Context:
 def edits(exchange: traffic.Exchange, kind: str) -> Any:
     """The edits of its offer, or for a file without models those that apply to every model."""
     provider, offer = shipped.runtime().providers[exchange.file], offer_of(exchange)
-    endpoint = provider.spoken[exchange.endpoint].endpoint
+    endpoint = provider.endpoints[exchange.endpoint].config
     found = provider.scopes.edits(kind, endpoint, offer.model if offer else None)
     return (lambda body: found(body, context(offer))) if found is not None else (lambda body: body)
 
 
 def rules(exchange: traffic.Exchange) -> Any:
-    return shipped.runtime().providers[exchange.file].spoken[exchange.endpoint].errors
+    return shipped.runtime().providers[exchange.file].endpoints[exchange.endpoint].errors
 
 
 def excludes(exchange: traffic.Exchange) -> frozenset[str]:
-    return (offer_of(exchange) or shipped.runtime().providers[exchange.file].spoken[exchange.endpoint]).usage.excludes
+    return (
+        offer_of(exchange) or shipped.runtime().providers[exchange.file].endpoints[exchange.endpoint]
+    ).usage.excludes
 
 
 def edited_events(exchange: traffic.Exchange) -> list[tuple[str | None, Any]]:
@@ -372,10 +374,10 @@ def test_every_recorded_embeddings_error_has_a_verdict() -> None:
     for row in rows:
         answer = json.loads((traffic.FOLDER / row["file"]).read_text())["response"]
         provider = shipped.runtime().providers[traffic.FILES[row["provider"]]]
-        spoken = provider.spoken.get(row["protocol"]) or next(
-            found for name, found in provider.spoken.items() if name.endswith("embeddings")
+        endpoint = provider.endpoints.get(row["protocol"]) or next(
+            found for name, found in provider.endpoints.items() if name.endswith("embeddings")
         )
-        verdict = spoken.errors.judge(
+        verdict = endpoint.errors.judge(
             answer["status"],
             {name.lower(): value for name, value in answer.get("headers", {}).items()},
             answer.get("body"),

@@ -95,12 +95,12 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One protocol of a provider: its address, framing, mapping and edits."""
+    """An entry of `speaks:`: its address, framing, mapping and edits."""
 
     protocol: str
-    """The mapping's name: chat, responses, messages, gemini, embeddings, ..."""
+    """Its key: chat, responses, messages, gemini, embeddings, ..."""
     mapping: str
-    """Usually the protocol's name; another mapping where the provider's format is not that of the protocol."""
+    """The name of its wire format: its key, unless the file names another mapping."""
     url: Node
     """A template: `https://host/path/{{ $model.upstream }}`; values are path-escaped unless `| raw`."""
     stream_url: Node | None = None

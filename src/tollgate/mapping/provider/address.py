@@ -11,20 +11,22 @@ from tollgate.config.load import Node
 from tollgate.mapping.context import Context
 from tollgate.mapping.mentions import mentions
 from tollgate.mapping.pieces import Template
+from tollgate.mapping.provider.endpoint import CompiledEndpoint
 from tollgate.mapping.provider.offer import Address
 from tollgate.mapping.provider.pieces import Pieces
-from tollgate.mapping.provider.spoken import Spoken
 
 _ESCAPED = re.compile(r"(?:https?|app)%3A%2F%2F")
 """A variable with a whole address that was escaped like a part of a path."""
 
 
-def address_of(pieces: Pieces, spoken: Spoken, facts: Mapping[str, Any]) -> Address | None:
+def address_of(pieces: Pieces, endpoint: CompiledEndpoint, facts: Mapping[str, Any]) -> Address | None:
     """The addresses for a model with these facts; None, with the mistake noted in `pieces`, if one is invalid."""
     values: dict[str, Any] = {"model": facts, "vars": pieces.variables}
     context = Context(model=facts)
-    query = {name: template(None, context, secret=pieces.secrets, **values) for name, template in spoken.query.items()}
-    where = f"speaks.{spoken.endpoint.protocol}"
+    query = {
+        name: template(None, context, secret=pieces.secrets, **values) for name, template in endpoint.query.items()
+    }
+    where = f"speaks.{endpoint.config.protocol}"
 
     def made(node: Node | None, template: Template | None) -> str | None:
         if node is None or template is None:
@@ -46,8 +48,8 @@ def address_of(pieces: Pieces, spoken: Spoken, facts: Mapping[str, Any]) -> Addr
             return None
         return with_query(address, query)
 
-    endpoint = spoken.endpoint
-    whole = made(endpoint.url, spoken.url)
-    stream = made(endpoint.stream_url, spoken.stream_url) if endpoint.stream_url is not None else whole
-    counting = made(endpoint.count_tokens_url, spoken.count_url)
+    config = endpoint.config
+    whole = made(config.url, endpoint.url)
+    stream = made(config.stream_url, endpoint.stream_url) if config.stream_url is not None else whole
+    counting = made(config.count_tokens_url, endpoint.count_url)
     return Address(whole, stream, counting) if whole is not None and stream is not None else None

@@ -20,6 +20,7 @@ from tollgate.mapping.filter_table import Filter
 from tollgate.mapping.images import ImageOffer, Surroundings, compile_images
 from tollgate.mapping.provider.auth import compile_auth
 from tollgate.mapping.provider.discover import Discovery, compile_discovery
+from tollgate.mapping.provider.endpoint import CompiledEndpoint, compile_endpoint, compile_query
 from tollgate.mapping.provider.error_reading import compile_errors
 from tollgate.mapping.provider.errors import ErrorRules
 from tollgate.mapping.provider.headers import compile_headers, headers_without_request
@@ -28,7 +29,6 @@ from tollgate.mapping.provider.offers import Offers
 from tollgate.mapping.provider.pieces import Pieces
 from tollgate.mapping.provider.scopes import Scopes, compile_scopes
 from tollgate.mapping.provider.signing import Signing, compile_signing
-from tollgate.mapping.provider.spoken import Spoken, compile_endpoint, compile_query
 from tollgate.mapping.provider.token_request import TokenRequest, compile_token_request
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class CompiledProvider:
 
     config: Provider
     errors: ErrorRules
-    spoken: Mapping[str, Spoken]
+    endpoints: Mapping[str, CompiledEndpoint]
     scopes: Scopes
     offers: Mapping[str, tuple[Offer, ...]]
     images: tuple[ImageOffer, ...]
@@ -67,7 +67,7 @@ def compile_provider(
     errors = compile_errors(pieces, [provider.errors])
     scopes = compile_scopes(pieces)
     headers, query = compile_headers(pieces, provider.headers), compile_query(pieces, provider.query)
-    spoken = {
+    endpoints = {
         name: compile_endpoint(pieces, endpoint, mappings.get(endpoint.mapping), headers, query)
         for name, endpoint in provider.endpoints.items()
     }
@@ -79,7 +79,7 @@ def compile_provider(
     images = compile_images(pieces, Surroundings(errors, image_headers, budgets, auth))
     offers: dict[str, tuple[Offer, ...]] = {}
     if not provider.off and not pieces.problems:
-        making = Offers(pieces, spoken, scopes, budgets, auth)
+        making = Offers(pieces, endpoints, scopes, budgets, auth)
         offers = {model.id: making.of(model) for model in provider.models if model.type != "image"}
     if pieces.problems:
         raise ConfigErrors(
@@ -89,7 +89,7 @@ def compile_provider(
     return CompiledProvider(
         config=provider,
         errors=errors,
-        spoken=spoken,
+        endpoints=endpoints,
         scopes=scopes,
         offers=offers,
         images=tuple(images),

@@ -24,10 +24,10 @@ from tollgate.mapping.example import NONCE, NOW, Example, Form, hold, run_each
 from tollgate.mapping.failures import clean
 from tollgate.mapping.images import IMAGE_EXAMPLES, IMAGE_EXAMPLES_BRING, image_example
 from tollgate.mapping.provider.compile import CompiledProvider
+from tollgate.mapping.provider.endpoint import CompiledEndpoint
 from tollgate.mapping.provider.model_facts import facts_of
 from tollgate.mapping.provider.polling import JobAnswer
 from tollgate.mapping.provider.scopes import KINDS
-from tollgate.mapping.provider.spoken import Spoken
 from tollgate.mapping.streams.whole import as_written, event_and_name, hub_of_stream
 from tollgate.wording import did_you_mean
 
@@ -62,36 +62,36 @@ def _made(compiled: CompiledProvider, example: Example) -> Any:
 
 def _got(compiled: CompiledProvider, example: Example) -> Any:
     named = example.brought.get("protocol")
-    if named and named not in compiled.spoken:
-        raise LookupError(f"this provider does not speak `{named}` (it speaks {', '.join(compiled.spoken)})")
-    spoken = compiled.spoken.get(named or next(iter(compiled.spoken), ""))
-    return _MAKERS.get(example.of, _edited_or_read)(compiled, spoken, example)
+    if named and named not in compiled.endpoints:
+        raise LookupError(f"this provider does not speak `{named}` (it speaks {', '.join(compiled.endpoints)})")
+    endpoint = compiled.endpoints.get(named or next(iter(compiled.endpoints), ""))
+    return _MAKERS.get(example.of, _edited_or_read)(compiled, endpoint, example)
 
 
-def _judged(compiled: CompiledProvider, spoken: Spoken | None, example: Example) -> dict[str, Any] | None:
-    rules, given = spoken.errors if spoken else compiled.errors, example.given
+def _judged(compiled: CompiledProvider, endpoint: CompiledEndpoint | None, example: Example) -> dict[str, Any] | None:
+    rules, given = endpoint.errors if endpoint else compiled.errors, example.given
     if not isinstance(given, dict) or not {"status", "headers", "body"} & given.keys():
         given = {"body": given}  # a 200, or an event of a stream
     verdict = rules.judge(given.get("status", 200), _headers(given), given.get("body"), chunk=bool(given.get("chunk")))
     return asdict(verdict) if verdict is not None else None
 
 
-def _usage(compiled: CompiledProvider, spoken: Spoken | None, example: Example) -> Any:
-    if spoken is None or spoken.usage.template is None:
+def _usage(compiled: CompiledProvider, endpoint: CompiledEndpoint | None, example: Example) -> Any:
+    if endpoint is None or endpoint.usage.template is None:
         raise LookupError("this provider has no `usage.read`")
-    return spoken.usage.template(example.given, answer_headers=_headers(example.brought))
+    return endpoint.usage.template(example.given, answer_headers=_headers(example.brought))
 
 
-def _polled(compiled: CompiledProvider, spoken: Spoken | None, example: Example) -> Any:
-    if spoken is None or spoken.polling is None:
+def _polled(compiled: CompiledProvider, endpoint: CompiledEndpoint | None, example: Example) -> Any:
+    if endpoint is None or endpoint.polling is None:
         raise LookupError("this endpoint has no `poll`")
     more = example.brought
     http = more.get("http") or {"status": 200, "headers": {}}
-    _, facts = _model(compiled, spoken, example)
-    return spoken.polling.describe(JobAnswer(example.given, http), facts, more.get("vars"), more.get("last"))
+    _, facts = _model(compiled, endpoint, example)
+    return endpoint.polling.describe(JobAnswer(example.given, http), facts, more.get("vars"), more.get("last"))
 
 
-def _authorised(compiled: CompiledProvider, spoken: Spoken | None, example: Example) -> Any:
+def _authorised(compiled: CompiledProvider, endpoint: CompiledEndpoint | None, example: Example) -> Any:
     """What a signature adds to the given call, or the request for a token."""
     given, secrets = example.given if isinstance(example.given, dict) else {}, example.brought.get("secret")
     now = given.get("now") or NOW
@@ -103,7 +103,9 @@ def _authorised(compiled: CompiledProvider, spoken: Spoken | None, example: Exam
     return {name: value for name, value in request.items() if value}
 
 
-def _discovered(compiled: CompiledProvider, spoken: Spoken | None, example: Example) -> list[dict[str, Any]]:
+def _discovered(
+    compiled: CompiledProvider, endpoint: CompiledEndpoint | None, example: Example
+) -> list[dict[str, Any]]:
     if compiled.discovery is None:
         raise LookupError("this provider has no `discover`, or its address is incomplete")
     models, problems = compiled.discovery.read(example.given)
@@ -112,28 +114,28 @@ def _discovered(compiled: CompiledProvider, spoken: Spoken | None, example: Exam
     return [_model_fields(model) for model in models]
 
 
-def _edited_or_read(compiled: CompiledProvider, spoken: Spoken | None, example: Example) -> Any:
+def _edited_or_read(compiled: CompiledProvider, endpoint: CompiledEndpoint | None, example: Example) -> Any:
     """A document after its edits, or the result of reading an answer."""
-    context, more, endpoint = example.context, example.brought, spoken.endpoint if spoken else None
-    model, context.model = _model(compiled, spoken, example)
-    context.can = {**compiled.scopes.can(endpoint, model), **(more.get("can") or {})}
+    context, more, config = example.context, example.brought, endpoint.config if endpoint else None
+    model, context.model = _model(compiled, endpoint, example)
+    context.can = {**compiled.scopes.can(config, model), **(more.get("can") or {})}
     context.request = more.get("request")
     context.set_headers(_headers(more))
     if example.of == "answer":
-        return _answer(compiled, spoken, model, example.given, context)
-    edits = compiled.scopes.edits(example.of, endpoint, model)
+        return _answer(compiled, endpoint, model, example.given, context)
+    edits = compiled.scopes.edits(example.of, config, model)
     return example.given if edits is None else edits(example.given, context)
 
 
 def _answer(
-    compiled: CompiledProvider, spoken: Spoken | None, model: Model | None, given: Any, context: Context
+    compiled: CompiledProvider, endpoint: CompiledEndpoint | None, model: Model | None, given: Any, context: Context
 ) -> dict[str, Any]:
     """An upstream's answer in the hub, before it is converted to a client's format."""
-    if spoken is None or spoken.mapping is None:
+    if endpoint is None or endpoint.mapping is None:
         raise LookupError("this provider speaks no format with a mapping")
-    endpoint, mapping = spoken.endpoint, spoken.mapping
-    marks = compiled.scopes.in_text(endpoint, model)
-    edits = compiled.scopes.edits("stream" if isinstance(given, list) else "response", endpoint, model)
+    config, mapping = endpoint.config, endpoint.mapping
+    marks = compiled.scopes.in_text(config, model)
+    edits = compiled.scopes.edits("stream" if isinstance(given, list) else "response", config, model)
     if not isinstance(given, list):
         return response_to_hub(mapping, given if edits is None else edits(given, context), context, marks)
     events = given if edits is None else [_edited(edits, event, context) for event in given]
@@ -146,7 +148,9 @@ def _edited(edits: EditList, written: Any, context: Context) -> Any:
     return as_written(edits(event, context), name)
 
 
-def _model(compiled: CompiledProvider, spoken: Spoken | None, example: Example) -> tuple[Model | None, dict[str, Any]]:
+def _model(
+    compiled: CompiledProvider, endpoint: CompiledEndpoint | None, example: Example
+) -> tuple[Model | None, dict[str, Any]]:
     """The model that an example is run as, and what `$model` reads: that model's facts, or those in the example."""
     models, given = compiled.config.models, example.given
     named = example.brought.get("model", example.fields.get("model"))
@@ -161,7 +165,7 @@ def _model(compiled: CompiledProvider, spoken: Spoken | None, example: Example) 
         found = next((model for model in models if given.get("model") in (model.upstream, model.id)), None)
     if found is None:
         return None, named or {}
-    return found, facts_of(found, compiled.config.name, spoken.endpoint.mapping if spoken else "")
+    return found, facts_of(found, compiled.config.name, endpoint.config.mapping if endpoint else "")
 
 
 def _headers(given: Mapping[str, Any]) -> dict[str, str]:
@@ -195,7 +199,7 @@ def _plainly(value: Any) -> Any:
     return [_plainly(item) for item in value] if isinstance(value, (tuple, list)) else value
 
 
-_MAKERS: Mapping[str, Callable[[CompiledProvider, Spoken | None, Example], Any]] = {
+_MAKERS: Mapping[str, Callable[[CompiledProvider, CompiledEndpoint | None, Example], Any]] = {
     "errors": _judged,
     "usage": _usage,
     "poll": _polled,

@@ -13,12 +13,12 @@ from tollgate.config.provider_model import model_type_of
 from tollgate.config.settings import Timeouts
 from tollgate.mapping.edits import EditList
 from tollgate.mapping.provider.address import address_of
+from tollgate.mapping.provider.endpoint import CompiledEndpoint
 from tollgate.mapping.provider.headers import split_headers
 from tollgate.mapping.provider.model_facts import facts_of, prices_text
 from tollgate.mapping.provider.offer import CONTENT_TYPES, Offer
 from tollgate.mapping.provider.pieces import Pieces
 from tollgate.mapping.provider.scopes import Scopes
-from tollgate.mapping.provider.spoken import Spoken
 from tollgate.tariff import Tariff
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Offers:
     """Makes the offers of one provider. Equal parts of them are one object."""
 
     _pieces: Pieces
-    _spoken: Mapping[str, Spoken]
+    _endpoints: Mapping[str, CompiledEndpoint]
     _scopes: Scopes
     _timeouts: Timeouts
     _auth: Authorisation | None
@@ -40,14 +40,14 @@ class Offers:
     def of(self, model: Model) -> tuple[Offer, ...]:
         """The offers of a chat or embedding model, in the order of its protocols."""
         tariff = self._tariff(model)
-        made = (self._offer(model, spoken, tariff) for spoken in self._spoken_for(model))
+        made = (self._offer(model, endpoint, tariff) for endpoint in self._serving(model))
         return tuple(offer for offer in made if offer is not None)
 
-    def _spoken_for(self, model: Model) -> Iterator[Spoken]:
-        for name in model.protocols or self._spoken:
-            spoken = self._spoken.get(name)
-            if spoken is not None and model_type_of(name) == model.type and spoken.endpoint.serves(model):
-                yield spoken
+    def _serving(self, model: Model) -> Iterator[CompiledEndpoint]:
+        for name in model.protocols or self._endpoints:
+            endpoint = self._endpoints.get(name)
+            if endpoint is not None and model_type_of(name) == model.type and endpoint.config.serves(model):
+                yield endpoint
 
     def _tariff(self, model: Model) -> Tariff | None:
         if model.price is None:
@@ -58,45 +58,45 @@ class Offers:
             self._pieces.mistake(model.mark, str(error), f"models.{model.id}.price")
             return None
 
-    def _offer(self, model: Model, spoken: Spoken, tariff: Tariff | None) -> Offer | None:
-        pieces, endpoint = self._pieces, spoken.endpoint
+    def _offer(self, model: Model, endpoint: CompiledEndpoint, tariff: Tariff | None) -> Offer | None:
+        pieces, config = self._pieces, endpoint.config
         provider = pieces.provider
-        facts = facts_of(model, provider.name, endpoint.mapping)
-        address = address_of(pieces, spoken, facts)
+        facts = facts_of(model, provider.name, config.mapping)
+        address = address_of(pieces, endpoint, facts)
         if address is None:
             return None
-        can = self._scopes.can(endpoint, model)
+        can = self._scopes.can(config, model)
         values: dict[str, Any] = {"model": facts, "can": can, "vars": pieces.variables, "secret": pieces.secrets}
-        fixed, made = split_headers(spoken.headers, values)
-        kind = CONTENT_TYPES[endpoint.encoding]
+        fixed, made = split_headers(endpoint.headers, values)
+        kind = CONTENT_TYPES[config.encoding]
         return Offer(
             provider=provider.name,
             route=f"{provider.name}/{model.upstream}",
             model=model,
-            protocol=endpoint.mapping,
-            endpoint=endpoint.protocol,
-            mapping=cast("ProtocolMapping", spoken.mapping),
+            protocol=config.mapping,
+            endpoint=config.protocol,
+            mapping=cast("ProtocolMapping", endpoint.mapping),
             address=address,
-            errors=spoken.errors,
+            errors=endpoint.errors,
             timeouts=replace(self._timeouts, **model.timeouts),
             fixed_headers=self._shared({"content-type": kind, **fixed}),
             made_headers=made,
-            request_edits=self._edits("request", endpoint, model),
-            response_edits=self._edits("response", endpoint, model),
-            stream_edits=self._edits("stream", endpoint, model),
+            request_edits=self._edits("request", config, model),
+            response_edits=self._edits("response", config, model),
+            stream_edits=self._edits("stream", config, model),
             can=can,
             model_facts=facts,
-            usage=spoken.usage.excluding("cache_write") if can.get("cache_write_apart") else spoken.usage,
-            framing=endpoint.framing,
-            inner=endpoint.inner,
-            inner_of=spoken.inner_of,
-            unwrap=spoken.unwrap,
-            in_text=self._scopes.in_text(endpoint, model),
-            batch=endpoint.batch,
-            encoding=endpoint.encoding,
-            polling=spoken.polling,
-            prepares=spoken.prepares,
-            sends=spoken.sends,
+            usage=endpoint.usage.excluding("cache_write") if can.get("cache_write_apart") else endpoint.usage,
+            framing=config.framing,
+            inner=config.inner,
+            inner_of=endpoint.inner_of,
+            unwrap=endpoint.unwrap,
+            in_text=self._scopes.in_text(config, model),
+            batch=config.batch,
+            encoding=config.encoding,
+            polling=endpoint.polling,
+            prepares=endpoint.prepares,
+            sends=endpoint.sends,
             tariff=tariff,
             own_tariff=tariff,
             prices_text=prices_text(model),

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class CompiledEndpoint:
     """One endpoint with all its parts compiled."""
 
-    endpoint: Endpoint
+    config: Endpoint
     mapping: ProtocolMapping | None
     errors: ErrorRules
     url: Template | None
@@ -45,14 +45,14 @@ class Spoken:
 
 def compile_endpoint(
     pieces: Pieces, endpoint: Endpoint, mapping: ProtocolMapping | None, headers: Headers, query: Mapping[str, Template]
-) -> Spoken:
+) -> CompiledEndpoint:
     """Compile one endpoint; its headers and query override those of the provider. Mistakes are noted in `pieces`."""
     provider = pieces.provider
     polling = compile_polling(pieces, endpoint.poll, f"speaks.{endpoint.protocol}.poll")
     if mapping is not None:
         _check_mapping(pieces, endpoint, mapping, polling)
-    return Spoken(
-        endpoint=endpoint,
+    return CompiledEndpoint(
+        config=endpoint,
         mapping=mapping,
         errors=compile_errors(pieces, [endpoint.errors, provider.errors], mapping),
         url=pieces.url(endpoint.url),
