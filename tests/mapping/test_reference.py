@@ -1,4 +1,5 @@
-"""The reference page and the editor schema match the compiler; every example in their tables is run."""
+"""The reference page, the architecture page and the editor schema match the compiler; every example in their tables
+is run."""
 
 from __future__ import annotations
 
@@ -15,6 +16,8 @@ from tollgate.mapping.directive_table import DIRECTIVES
 from tollgate.mapping.editor_schema import editor_schema
 from tollgate.mapping.filter_table import FILTERS
 from tollgate.mapping.reference import renewed
+from tollgate.mapping.scope import Unit
+from tollgate.mapping.sections import compile_file
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "mapping-reference.md"
@@ -46,6 +49,14 @@ def test_the_editor_schema_accepts_the_shipped_mappings(path: Path) -> None:
         for error in Draft7Validator(editor_schema()).iter_errors(plain(read_file(path).root, floats=True))
     ]
     assert problems == []
+
+
+def test_the_architecture_page_shows_the_python_that_is_generated() -> None:
+    page = (ROOT / "docs" / "building.md").read_text("utf-8")
+    mapping, python = (page.split(f"```{language}\n", 1)[1].split("```", 1)[0] for language in ("yaml", "python"))
+    unit = Unit(document(mapping))
+    compile_file(unit, None)
+    assert unit.module.source()[0] == python
 
 
 @pytest.mark.parametrize("name", DIRECTIVES)
