@@ -43,24 +43,21 @@ class StreamOut:
 
 @dataclass(frozen=True, slots=True)
 class _ToEvent(Destination):
-    """Appends one event. `name` is the Python for its SSE name, `stamp` that for the fields that every event gets."""
+    """Appends one event. `name` is the Python for its SSE name, None if it must be looked up in the event; `stamp` that
+    for the fields that every event gets."""
 
-    name: str
+    name: str | None
     stamp: str
     counted: bool
     spreads = True
 
     def put(self, value: str) -> str:
-        if self.stamp:
-            value = (
-                "{"
-                + self.stamp
-                + (", " + value[1:] if value.startswith("{") and value != "{}" else f", **fields_of({value})}}")
-            )
-        statement = (
-            f"R.out.append(({self.name}, {value}))" if self.name != "?" else f"R.out.append(named(fields_of({value})))"
-        )
-        return f"{statement}; R.seq += 1" if self.counted else statement
+        if self.stamp and value.startswith("{") and value != "{}":  # a display
+            value = f"{{{self.stamp}, {value[1:]}"
+        elif self.stamp:
+            value = f"{{{self.stamp}, **fields_of({value})}}"
+        event = f"named(fields_of({value}))" if self.name is None else f"({self.name}, {value})"
+        return f"R.out.append({event}){'; R.seq += 1' if self.counted else ''}"
 
 
 class _Builder:
@@ -160,15 +157,15 @@ class _Builder:
             templates.emit_item(site, item, _ToEvent(self._event_name(item), self.stamp, self.counted))
         return code
 
-    def _event_name(self, item: Node) -> str:
-        """Python for the SSE name of an event, when it is known here; `?` when it must be looked up."""
+    def _event_name(self, item: Node) -> str | None:
+        """See `_ToEvent.name`."""
         if self.out.event is None:
             return "None"
         field_node = lookup(item, self.out.event)
         stands_alone = isinstance(item, Map) and not any(key in item.entries for key in (*VALUES, "$else"))
         if stands_alone and isinstance(field_node, Scalar) and is_literal(field_node):
             return repr(literal(field_node))
-        return "?"
+        return None
 
 
 def compile_stream_out(unit: Unit, node: Node) -> StreamOut | None:
