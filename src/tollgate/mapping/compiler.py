@@ -51,7 +51,9 @@ class Mapping:
         have."""
         self.walkers: dict[str, Walker] = {
             name: Walker(
-                reads, harmless.ENVELOPE if name.startswith("response") else harmless.IGNORED, built.idle.get(name)
+                reads,
+                harmless.ENVELOPE if name.startswith("response") else harmless.IGNORED,
+                built.harmless_values.get(name),
             )
             for name, reads in built.reads.items()
         }

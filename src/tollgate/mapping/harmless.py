@@ -27,7 +27,7 @@ KEY = "harmless"
 DIRECTIONS = ("to_hub", "from_hub")
 _PLACE = re.compile(r"[A-Za-z_]\w*(\[\])?(\.[A-Za-z_]\w*(\[\])?)*\Z")
 
-Idle = Mapping[str, tuple[object, ...]]
+HarmlessValues = Mapping[str, tuple[object, ...]]
 """Places with the values that have no effect there."""
 
 
@@ -36,7 +36,7 @@ def is_empty_value(key: str, value: object) -> bool:
     return value in NO_LOSS or key in MARKERS and type(value) is str
 
 
-def read_harmless(unit: Unit, root: Map, reads: dict[str, Reads]) -> dict[str, Idle]:
+def read_harmless(unit: Unit, root: Map, reads: dict[str, Reads]) -> dict[str, HarmlessValues]:
     """Count places without a value as read in `reads`, by section; returns those with a value, by section."""
     takes = f"`{KEY}` takes to_hub and from_hub, each with a list of places"
     lists = unit.entries(lookup(root, "request", KEY), DIRECTIONS, takes, "{to_hub: ['input[].id']}")
@@ -46,23 +46,23 @@ def read_harmless(unit: Unit, root: Map, reads: dict[str, Reads]) -> dict[str, I
     }
 
 
-def _read_list(unit: Unit, node: Node, read: Reads) -> Idle:
-    idle: dict[str, tuple[object, ...]] = {}
+def _read_list(unit: Unit, node: Node, read: Reads) -> HarmlessValues:
+    values: dict[str, tuple[object, ...]] = {}
     if not isinstance(node, List):
         unit.mistake(node, "a list of places is wanted here", "['input[].id']")
-        return idle
+        return values
     for entry in node.items:
         if isinstance(entry, Scalar) and isinstance(entry.value, str) and _PLACE.match(entry.value):
             _mark(read, entry.value)
             continue
-        values = entries_of(entry)
-        if not values:
+        found = entries_of(entry)
+        if not found:
             unit.mistake(entry, "a place is field names with dots, [] after a list", "input[].id")
-        for place, value in values.items():
+        for place, value in found.items():
             if "[]" in place or not _PLACE.match(place):
                 unit.mistake(entry, "a place with a value is field names with dots, outside of lists", "{min_p: 0}")
-            idle[place] = (*idle.get(place, ()), plain(value, floats=True))
-    return idle
+            values[place] = (*values.get(place, ()), plain(value, floats=True))
+    return values
 
 
 def _mark(place: Reads, path: str) -> None:
@@ -73,9 +73,9 @@ def _mark(place: Reads, path: str) -> None:
     place.whole = True
 
 
-def is_idle(idle: Idle, path: str, document: object) -> bool:
-    """Whether `document` has at `path` a value that `idle` lists for it. `path` is written as in the loss list."""
+def is_harmless(values: HarmlessValues, path: str, document: object) -> bool:
+    """Whether `document` has at `path` a value that is listed for it. `path` is written as in the loss list."""
     found = document
     for step in path.split("."):
         found = found.get(step) if type(found) is dict else None
-    return any(same(found, value) for value in idle.get(path, ()))
+    return any(same(found, value) for value in values.get(path, ()))

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tollgate.mapping.harmless import IGNORED, Idle, is_empty_value, is_idle
+from tollgate.mapping.harmless import IGNORED, HarmlessValues, is_empty_value, is_harmless
 from tollgate.mapping.reads import Reads, Switch, names_read, standing_for
 
 _MOST = 100
@@ -30,10 +30,10 @@ Inside = tuple[tuple[str, "_State | None"], ...]
 class Walker:
     """Walks documents with the places that one section reads."""
 
-    def __init__(self, root: Reads, ignored: frozenset[str] = IGNORED, idle: Idle | None = None) -> None:
+    def __init__(self, root: Reads, ignored: frozenset[str] = IGNORED, harmless: HarmlessValues | None = None) -> None:
         self._root = root
         self._ignored = ignored
-        self._idle = idle or {}
+        self._harmless = harmless or {}
         self._states: dict[tuple[frozenset[Reads], frozenset[Switch], frozenset[str]], _State] = {}
         self._start: _State | None = None
 
@@ -53,7 +53,7 @@ class Walker:
             _walk_items(document, start, None, found, 0)
         if not found:
             return []
-        return [path for path in found if not (path in self._idle and is_idle(self._idle, path, document))]
+        return [path for path in found if not (path in self._harmless and is_harmless(self._harmless, path, document))]
 
     def state(
         self, places: Iterable[Reads], followed: frozenset[Switch] = frozenset(), ignored: frozenset[str] = frozenset()

@@ -63,7 +63,7 @@ class CompiledFile:
     sections: dict[str, str] = field(default_factory=dict)
     """The names of the sections' functions."""
     reads: dict[str, Reads] = field(default_factory=dict)
-    idle: dict[str, harmless.Idle] = field(default_factory=dict)
+    harmless_values: dict[str, harmless.HarmlessValues] = field(default_factory=dict)
     stream_closes: bool = False
     """Whether its streams mark the end of parts."""
     stream_names: frozenset[str] = frozenset()
@@ -101,7 +101,7 @@ def compile_file(unit: Unit, plugins: Table[str, Filter] | None) -> CompiledFile
         raise AssertionError
     _head(unit, root, built)
     sections = _declare_sections(unit, root, built)
-    built.idle = harmless.read_harmless(unit, root, built.reads)
+    built.harmless_values = harmless.read_harmless(unit, root, built.reads)
     built.error_words = read_error_words(unit, root)
     functions = declare(unit, root.get("define"))
     compile_functions(unit, functions)
