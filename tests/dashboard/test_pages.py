@@ -78,6 +78,13 @@ async def test_a_repeated_key_form_creates_no_second_key(app, alice):
     assert "nothing was done twice" in text_of(await alice.get("/keys?done=again"))
 
 
+async def test_a_form_whose_token_cannot_be_ours_creates_no_key(app, alice):
+    """Tokens are remembered, and a form may have a megabyte of them: two thousand would take two gigabytes."""
+    reply = await alice.post("/keys", once="x" * 1000, name="laptop")
+    assert reply.headers["location"] == "/dashboard/keys?done=again"
+    assert await app.services.ledger.list_keys("alice") == []
+
+
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [

@@ -4,6 +4,7 @@ return a Starlette response."""
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from tollgate.auth import permit
 from tollgate.client_address import address_of
 from tollgate.dashboard.sessions import Session
 from tollgate.errors import BadRequest, NotFound
+from tollgate.remembered.bounded import BoundedMemory
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from tollgate.services import Services
 
 _MOST_FIELDS = 100
+_LONGEST_TOKEN = 64
+"""Characters of a token that is remembered: a form may have a megabyte of them."""
 _NOTICES = {
     "again": "That form was sent before; nothing was done twice.",
     "granted": "The credits are given.",
@@ -67,8 +71,8 @@ class State:
     """Passwords checked at the same time: each takes a core and 32 MiB for a moment."""
     pictures: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
     """Pictures fetched or decoded at the same time: each may take 20 MB."""
-    used_forms: dict[str, None] = field(default_factory=dict)
-    """Forms that must work only once (a new key): the tokens of those that were sent, newest last."""
+    used_forms: BoundedMemory[str, bool] = field(default_factory=lambda: BoundedMemory(2000))
+    """Forms that must work only once (a new key): the tokens (`once`) of those that were sent."""
 
 
 class Form(dict[str, str]):
@@ -194,13 +198,12 @@ class Visit:
         return RedirectResponse(self.url(path, **query), 303)
 
     def sent_again(self) -> bool:
-        """Whether this form was sent before, as by a reload of the answer; a form without its token counts as sent."""
+        """Whether this form was sent before, as by a reload of the answer. A form whose token is missing or cannot be
+        ours counts as sent."""
         token, used = self.form["once"], self.state.used_forms
-        if not token or token in used:
+        if not token or len(token) > _LONGEST_TOKEN or used.find(token):
             return True
-        used[token] = None
-        while len(used) > 2000:
-            del used[next(iter(used))]
+        used.keep(token, True, 1)
         return False
 
     def _common(self) -> Mapping[str, Any]:
@@ -211,6 +214,7 @@ class Visit:
             "me": self.account,
             "is_operator": self.is_operator,
             "form_token": state.sessions.form_token(self.new_session or self.session),
+            "once": secrets.token_urlsafe(12),
             "path": self.request.url.path.removeprefix("/dashboard"),
             "theme": theme if theme in ("light", "dark") else "auto",
             "static": lambda name: f"{state.root}/static/{name}?{state.statics.tags[name]}",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import secrets
 from contextlib import nullcontext
 from typing import Any
 
@@ -105,7 +104,6 @@ async def _page(visit: Visit, problem: str = "", status: int = 200) -> Response:
         keys=key_list(await visit.active_keys(), chosen=visit.form["key"]).views,
         problem=problem,
         form=visit.form,
-        once=secrets.token_urlsafe(12),
         prompt_of=_prompt_of,
     )
 

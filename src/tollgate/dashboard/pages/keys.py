@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import fields
 from datetime import UTC, datetime
 
@@ -83,7 +82,6 @@ async def _list(visit: Visit, form: KeyForm, error: BadRequest | None = None) ->
         keys=key_list(await accounts.key_views(visit.ledger, visit.me.id), visit.query["q"]),
         form=form,
         error=error,
-        once=secrets.token_urlsafe(12),
         models=_model_ids(visit),
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -130,5 +129,4 @@ async def _detail(visit: Visit, error: BadRequest | None = None, *, link: str = 
         link=link,
         minutes=LINK_SECONDS // 60,
         form=visit.form,
-        once=secrets.token_urlsafe(12),
     )
