@@ -35,21 +35,18 @@ async def answer(visit: Visit) -> Response:
         with visit.ledger.occupy(inbound.key) or nullcontext():
             reply = await complete(visit.services, inbound)
     except TollgateError as error:
-        return await _form(visit, visit.form, problem=public_message(error), status=error.status)
+        return await _form(visit, visit.form, error=error)
     answered = orjson.loads(reply.body)
     headers = {name.decode(): value.decode("latin-1") for name, value in reply.headers}
     message = _message(answered)
-    return await _form(
-        visit,
-        visit.form,
-        answer={
-            "text": _text(message.get("content")) or _text(message.get("refusal")),
-            "reasoning": _text(message.get("reasoning") or message.get("reasoning_content"))
-            or _text(message.get("content"), "thinking"),
-        },
-        usage=answered.get("usage") or {},
-        headers=headers,
-    )
+    shown = {
+        "text": _text(message.get("content")) or _text(message.get("refusal")),
+        "reasoning": _text(message.get("reasoning") or message.get("reasoning_content"))
+        or _text(message.get("content"), "thinking"),
+        "usage": answered.get("usage") or {},
+        "headers": headers,
+    }
+    return await _form(visit, visit.form, answer=shown)
 
 
 def _message(answer: dict[str, Any]) -> dict[str, Any]:
@@ -142,14 +139,7 @@ def _number(text: str, what: str, kind: type, most: int) -> Any:
 
 
 async def _form(
-    visit: Visit,
-    form: Form,
-    *,
-    answer: Any = None,
-    usage: Any = None,
-    headers: Any = None,
-    problem: str = "",
-    status: int = 200,
+    visit: Visit, form: Form, *, answer: dict[str, Any] | None = None, error: TollgateError | None = None
 ) -> Response:
     active = await visit.active_keys()
     accesses = {access_of(view.key) for view in active}
@@ -162,13 +152,11 @@ async def _form(
     chosen = catalog.resolve(form["model"])
     return visit.render(
         "try.html",
-        status=status,
+        status=error.status if error else 200,
         form=form,
         keys=key_list(active, chosen=form["key"]).views,
         models=usable,
         chosen=chosen.id if chosen else "",
         answer=answer,
-        usage=usage,
-        headers=headers or {},
-        problem=problem,
+        problem=public_message(error) if error else "",
     )
