@@ -45,8 +45,7 @@ def share(document: Document, folder: Path, read: Read) -> tuple[list[Problem], 
         for key in OWN & other.root.entries.keys():
             message = f"found `{key}`, which stands in the provider's own file, wanted no such key in a shared one"
             problems.append(other.problem(other.root.keys[key], message, path=key))
-    document.included = tuple(others)
-    document.shared = len(others)
+    document.shared = tuple(others)
     document.root = over_shared(tree, [other.root for other in others])
     return problems, whole
 
@@ -90,7 +89,7 @@ def include(document: Document, tree: Map, folder: Path, read: Read, shaped: Sha
         return tree, problems
     merged = with_models(tree, [shaped(other, "models") for other in others])
     document.root = merged
-    document.included = (*document.included[: document.shared], *others)
+    document.models = tuple(others)
     return merged, problems
 
 

@@ -119,10 +119,10 @@ class Document:
     problems: list[Problem] = field(default_factory=list)
     size: int = 0
     """Nodes of the tree, with aliases expanded."""
-    included: tuple[Document, ...] = ()
-    """Files that were merged into this tree; a problem in a node of theirs shows their line."""
-    shared: int = 0
-    """How many of `included`, from the first on, are shared files (`shared:`); the others hold models."""
+    shared: tuple[Document, ...] = ()
+    """The shared files (`shared:`) that were merged into this tree."""
+    models: tuple[Document, ...] = ()
+    """The models files (`models_from:`) that were merged into this tree."""
     without: str = ""
     """The last key that `read_file` left unread."""
     _lines: list[str] | None = field(default=None, repr=False)
@@ -136,8 +136,8 @@ class Document:
             if self.included and isinstance(tree, Map):
                 from tollgate.config.included import over_shared, with_models  # built on this module
 
-                others = [other.root for other in self.included]
-                tree = with_models(over_shared(tree, others[: self.shared]), others[self.shared :])
+                tree = over_shared(tree, [other.root for other in self.shared])
+                tree = with_models(tree, [other.root for other in self.models])
             self._root = tree
         return tree
 
@@ -145,6 +145,11 @@ class Document:
     def root(self, tree: Node) -> None:
         """Its tree; parsed again from the text after `let_go`."""
         self._root = tree
+
+    @property
+    def included(self) -> tuple[Document, ...]:
+        """All files that were merged into this tree; a problem in a node of theirs shows their line."""
+        return (*self.shared, *self.models)
 
     def let_go(self) -> None:
         """Drop the tree and keep the text: a tree takes ten times its memory, and once everything is built it is

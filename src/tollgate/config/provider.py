@@ -32,7 +32,7 @@ def read_provider(document: Document, root: Map) -> tuple[Provider, list[Problem
     """The provider of a checked tree, and its problems. The `?` of optional secrets is removed."""
     reading = Reading(document)
     reading.problems += misplaced(document, root, SECRET_PLACES)
-    whole, root = root is document.root, _without_marks(root)
+    nothing_removed, root = root is document.root, _without_marks(root)  # by the check of its shape
     top = Fields(root)
     endpoints = read_endpoints(reading, top)
     _warn_of_written_keys(reading, root)
@@ -55,7 +55,7 @@ def read_provider(document: Document, root: Map) -> tuple[Provider, list[Problem
     if models := top.map("models"):
         read = [read_model(reading, provider, name, each, models.keys[name]) for name, each in models.entries.items()]
         provider = replace(provider, models=tuple(read))
-    if not endpoints and not provider.images and whole and not reading.problems:
+    if not endpoints and not provider.images and nothing_removed and not reading.problems:
         reading.report(root, "found neither `speaks` nor `images`, wanted at least one", "", hint="speaks: chat")
     return provider, reading.problems
 

@@ -53,7 +53,7 @@ class ProviderFiles:
     def _file(self, document: Document) -> ProviderFile | None:
         source = self._before.get(document.file)
         if source is not None and source.provider.document is document:
-            shared = zip(source.included[: document.shared], document.included, strict=False)
+            shared = zip(source.shared, document.shared, strict=True)
             if all(_same(self._files.read_shared(path), other) for path, other in shared):
                 return ProviderFile(document, None, source, source.references)
             document = self._read_anew(document)
@@ -68,7 +68,8 @@ class ProviderFiles:
         """The checked tree of a provider's file, merged with its shared files."""
         problems, whole = share(document, self._files.paths[document.file].parent, self._files.read_shared)
         self._files.problems += problems
-        self._files.sound = self._files.sound and whole and not problems
+        if problems or not whole:
+            self._files.sound = False
         return self._files.shaped(document, "provider") if whole else None
 
     def providers(self, files: Iterable[ProviderFile], secrets: Secrets) -> list[Provider]:
@@ -99,36 +100,40 @@ class ProviderFiles:
             tree = self._with_shared(document)
         assert tree is not None, "what a file came to before is kept only where nothing was wrong"
         before = len(self._files.problems)
-        names_models = "models_from" in tree.entries
-        if names_models:
-            tree = self._with_models(document, tree, wanted=wanted)
+        lacks_models = "models_from" in tree.entries and not wanted
+        if lacks_models:
+            self._files.sound = False
+        elif "models_from" in tree.entries:
+            tree = self._with_models(document, tree)
         provider, problems = read_provider(document, tree)
         self._files.problems += problems
         if any(problem.level == "error" for problem in problems):
             self._files.sound = False
         if not any(problem.level == "error" for problem in self._files.problems[before:]):
-            whole = wanted if names_models else None
-            included = tuple(self._files.paths[other.file] for other in document.included)
-            self.sources[document.file] = Source(provider, file.referred, whole, included)
+            shared, models = self._paths(document.shared), self._paths(document.models)
+            self.sources[document.file] = Source(provider, file.referred, lacks_models, shared, models)
         self.fresh.add(provider.name)
         return provider
 
+    def _paths(self, documents: Iterable[Document]) -> tuple[Path, ...]:
+        return tuple(self._files.paths[document.file] for document in documents)
+
     def _models_unchanged(self, document: Document, before: Source, *, wanted: bool) -> bool:
-        models = zip(before.included[document.shared :], document.included[document.shared :], strict=True)
-        return before.whole in (None, wanted) and all(_same(self._files.read(path), other) for path, other in models)
+        if (before.lacks_models or before.models) and before.lacks_models == wanted:
+            return False
+        models = zip(before.models, document.models, strict=True)
+        return all(_same(self._files.read(path), other) for path, other in models)
 
     def _taken_over(self, document: Document, before: Source) -> Provider:
         """The provider as an earlier load built it, with the warnings of that load."""
         files = {document.file, *(other.file for other in document.included)}
         self._files.problems += [problem for problem in self._earlier_warnings if problem.mark.file in files]
-        self._files.sound = self._files.sound and before.whole is not False
+        if before.lacks_models:
+            self._files.sound = False
         self.sources[document.file] = before
         return before.provider
 
-    def _with_models(self, document: Document, tree: Map, *, wanted: bool) -> Map:
-        if not wanted:
-            self._files.sound = False
-            return tree
+    def _with_models(self, document: Document, tree: Map) -> Map:
         folder = self._files.paths[document.file].parent
         tree, problems = include(document, tree, folder, self._files.read, self._files.shaped)
         self._files.problems += problems

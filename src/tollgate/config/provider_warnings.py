@@ -174,7 +174,7 @@ def _unmatched(provider: Provider, node: Node | None, path: str) -> Iterator[Pro
     again."""
     if provider.off or not provider.models or "discover" in entries_of(provider.document.root):
         return
-    if any("from" in entries_of(listed.root) for listed in provider.document.included):
+    if any("from" in entries_of(listed.root) for listed in provider.document.models):
         return
     if node is not None and node.mark.file != provider.document.file:
         return  # a shared file is also for the models of other providers

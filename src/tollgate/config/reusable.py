@@ -18,9 +18,10 @@ class Source:
     provider: Provider
     """Built as if it were on."""
     references: tuple[Reference, ...]
-    whole: bool | None
-    """Whether its models files were read (those of a provider that is off are not); None if it names none."""
-    included: tuple[Path, ...]
+    lacks_models: bool
+    """It names models files, and they were not read, as those of a provider that is off."""
+    shared: tuple[Path, ...]
+    models: tuple[Path, ...]
 
 
 @dataclass(frozen=True, slots=True)
