@@ -73,7 +73,8 @@ class Scene:
         self.client.register_app("acme", self.lists)
         self.holder = RuntimeHolder(runtime_of(folder, self.environ))
         self.swaps: list[object] = []
-        self.discoverer = Discoverer(self.holder, self.client, on_swap=self.swaps.append, spread=lambda: 1.0)
+        self.holder.on_swap = self.swaps.append
+        self.discoverer = Discoverer(self.holder, self.client, spread=lambda: 1.0)
 
     async def refresh_now(self) -> bool:
         """Refreshes every list, as if it were due."""
@@ -235,7 +236,7 @@ async def test_discovered_models_without_a_price_are_logged_once_per_list(scene,
 
 async def test_a_reload_keeps_discovered_models_and_refreshes_only_changed_files(scene):
     await scene.discoverer.refresh()
-    reloader = Reloader(scene.holder, scene.folder, environ=scene.environ, found=lambda: scene.discoverer.found)
+    reloader = Reloader(scene.holder, scene.folder, environ=scene.environ)
     assert (await reloader.reload()).ok
     assert scene.ids() == ["acme/one", "acme/written"]
     await scene.discoverer.refresh()
@@ -247,7 +248,7 @@ async def test_a_reload_keeps_discovered_models_and_refreshes_only_changed_files
 
 
 async def test_a_provider_added_by_a_reload_is_discovered_soon(scene):
-    reloader = Reloader(scene.holder, scene.folder, environ=scene.environ, found=lambda: scene.discoverer.found)
+    reloader = Reloader(scene.holder, scene.folder, environ=scene.environ)
     running = asyncio.ensure_future(scene.discoverer.run())
     try:
         await until(lambda: "acme/one" in scene.ids())
@@ -269,7 +270,7 @@ async def test_the_list_of_a_disabled_provider_is_not_requested(tmp_path):
 async def test_models_of_a_disabled_provider_are_removed(scene):
     await scene.discoverer.refresh()
     scene.environ.clear()
-    reloader = Reloader(scene.holder, scene.folder, environ=scene.environ, found=lambda: scene.discoverer.found)
+    reloader = Reloader(scene.holder, scene.folder, environ=scene.environ)
     await reloader.reload()
     await scene.discoverer.refresh()
     assert scene.ids() == []

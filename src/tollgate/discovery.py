@@ -23,7 +23,7 @@ from tollgate.config.price_warnings import first_names, lacking
 from tollgate.config.settings import Timeouts
 from tollgate.errors import ConfigErrors, TollgateError
 from tollgate.mapping.provider.discover import MAX_PAGES
-from tollgate.runtime import Discovered, Runtime, RuntimeHolder, build_runtime
+from tollgate.runtime import RuntimeHolder, build_runtime
 from tollgate.upstream import Call
 
 if TYPE_CHECKING:
@@ -62,27 +62,19 @@ class ListState:
 
 
 class Discoverer:
-    """Requests the lists and puts changes into the runtime of `holder`. `on_swap` is called with every new runtime."""
+    """Requests the lists and puts changes into the runtime of `holder`."""
 
     def __init__(
         self,
         holder: RuntimeHolder,
         client: Client,
         *,
-        on_swap: Callable[[Runtime], None] = lambda runtime: None,
         spread: Callable[[], float] = lambda: random.uniform(0.9, 1.1),
     ) -> None:
         self._holder = holder
         self._client = client
-        self._on_swap = on_swap
         self._spread = spread
-        self._found: dict[str, tuple[Model, ...]] = {}
         self.states: dict[str, ListState] = {}
-
-    @property
-    def found(self) -> Discovered:
-        """The lists in force, by provider; a reload hands them to the runtime it builds."""
-        return dict(self._found)
 
     async def run(self) -> None:
         """Refresh until cancelled."""
@@ -97,7 +89,7 @@ class Discoverer:
         lists = self._lists()
         for name in self.states.keys() - lists.keys():
             del self.states[name]
-            self._found.pop(name, None)
+            self._use(name, ())
         due = [name for name, discovery in lists.items() if self._is_due(name, discovery, now)]
         differs = await asyncio.gather(*(self._refresh_one(name, lists[name]) for name in due))
         changed = [name for name, differ in zip(due, differs, strict=True) if differ]
@@ -158,10 +150,14 @@ class Discoverer:
         state.at, state.problem, state.failures = datetime.now(UTC), "", 0
         state.skipped, state.unpriced = problems, unpriced
         state.due = now + discovery.every * self._spread()
-        if self._found.get(name) == models:
+        if self._holder.discovered.get(name) == models:
             return False
-        self._found[name] = models
+        self._use(name, models)
         return True
+
+    def _use(self, name: str, models: tuple[Model, ...]) -> None:
+        """Put this list of a provider in force, for the next build."""
+        self._holder.discovered = {**self._holder.discovered, name: models}
 
     async def _pages(self, name: str, discovery: Discovery) -> list[object]:
         """The list's pages, one after the other."""
@@ -200,17 +196,16 @@ class Discoverer:
         async with self._holder.swapping:
             old = self._holder.current
             try:
-                runtime = await asyncio.to_thread(build_runtime, old.loaded, old, discovered=self.found)
+                runtime = await asyncio.to_thread(build_runtime, old.loaded, old, discovered=self._holder.discovered)
             except ConfigErrors as errors:
                 # an entry that loads but does not compile: this provider's list is left out until it changes again
                 log.error("the models found at %s cannot be used: %s", ", ".join(changed), errors)
                 for name in changed:
-                    self._found.pop(name, None)
+                    self._use(name, ())
                     self.states[name].problem = str(errors)
                 return False
-            self._holder.current = runtime
-            self._on_swap(runtime)
-        log.info("models found: %s", ", ".join(f"{name} {len(self._found[name])}" for name in changed))
+            self._holder.swap(runtime)
+        log.info("models found: %s", ", ".join(f"{name} {len(self._holder.discovered[name])}" for name in changed))
         return True
 
 

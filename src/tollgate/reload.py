@@ -23,7 +23,7 @@ from tollgate.errors import ConfigErrors
 from tollgate.mapping import run_examples
 from tollgate.mapping.provider.examples import run_provider_examples
 from tollgate.process.concurrency import in_daemon_thread
-from tollgate.runtime import Discovered, Runtime, RuntimeHolder, build_runtime, load_or_report_all
+from tollgate.runtime import Runtime, RuntimeHolder, build_runtime, load_or_report_all
 
 log = logging.getLogger("tollgate.reload")
 
@@ -50,8 +50,7 @@ class ReloadState:
 
 
 class Reloader:
-    """Rebuilds the runtime of `holder` from `path`. `on_swap` is called with every new runtime. `found` returns the
-    models that are in providers' own lists now. `adjust` makes the command line's changes to the settings."""
+    """Rebuilds the runtime of `holder` from `path`. `adjust` makes the command line's changes to the settings."""
 
     def __init__(
         self,
@@ -59,15 +58,11 @@ class Reloader:
         path: Path | None,
         *,
         environ: Mapping[str, str] | None = None,
-        on_swap: Callable[[Runtime], None] = lambda runtime: None,
-        found: Callable[[], Discovered] = dict,
         adjust: Callable[[Gateway], Gateway] = lambda gateway: gateway,
     ) -> None:
         self._holder = holder
         self._path = path
         self._environ = environ if environ is not None else os.environ
-        self._on_swap = on_swap
-        self._found = found
         self._adjust = adjust
         self.state = ReloadState()
         self._seen: Stamp | None = None
@@ -83,12 +78,12 @@ class Reloader:
                 runtime = await asyncio.wrap_future(building)
             except Exception as error:  # a mistake of ours must not end the watching
                 return self._refused(error)
-            before, self._holder.current = self._holder.current, runtime
+            before = self._holder.current
+            self._holder.swap(runtime)
             if self._seen is not None and _watched(before.gateway) != _watched(runtime.gateway):
                 with contextlib.suppress(OSError):
                     self._seen = await asyncio.to_thread(self._watched_now, self._seen, before.gateway)
             self._holder.stale = False
-            self._on_swap(runtime)
             self.state = ReloadState(count=self.state.count + 1)
             log.info("configuration reloaded: %d providers", len(runtime.gateway.providers))
             _log_switched(before.gateway, runtime.gateway)
@@ -151,7 +146,7 @@ class Reloader:
         _check_own_files(before.gateway, loaded.gateway)
         earlier = set(before.loaded.warned(datetime.fromtimestamp(before.loaded.read_at, UTC).date()))
         _log_warnings(warning for warning in loaded.warned() if warning not in earlier)
-        runtime = build_runtime(loaded, previous=before, discovered=self._found())
+        runtime = build_runtime(loaded, previous=before, discovered=self._holder.discovered)
         loaded.reusable.let_go()
         self._try_out(before, runtime)
         return runtime

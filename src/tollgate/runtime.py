@@ -75,16 +75,25 @@ class CompiledFiles:
 class RuntimeHolder:
     """The current runtime. A request takes `current` once and keeps it; a reload replaces it in one assignment.
 
-    Hold `swapping` while you build and replace it, so that no change is overwritten by a build that began before.
-    `stale` is True when newer files were refused because of mistakes in them.
+    Hold `swapping` while you build a runtime and `swap` it in, so that no change is overwritten by a build that began
+    before. `stale` is True when newer files were refused because of mistakes in them.
     """
 
-    __slots__ = ("current", "stale", "swapping")
+    __slots__ = ("current", "discovered", "on_swap", "stale", "swapping")
 
     def __init__(self, runtime: Runtime) -> None:
         self.current = runtime
+        self.discovered: Discovered = {}
+        """The lists in force, for every build. Replaced as a whole, because builds run in threads."""
+        self.on_swap: Callable[[Runtime], None] = lambda runtime: None
+        """Passes the settings of a new runtime to what outlives it."""
         self.stale = False
         self.swapping = asyncio.Lock()
+
+    def swap(self, runtime: Runtime) -> None:
+        """Use this runtime from now on."""
+        self.current = runtime
+        self.on_swap(runtime)
 
 
 def build_runtime(

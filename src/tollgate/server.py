@@ -148,15 +148,9 @@ async def _opened(
     account = await initial_account(ledger)
     await ledger.serve_admin()
     services = _services(replace(runtime, gateway=at_ports(runtime.gateway)), ledger)
-    on_swap = partial(_use, services)
-    discoverer = Discoverer(services.runtime, services.client, on_swap=on_swap)
-    reloader = Reloader(
-        services.runtime,
-        path,
-        on_swap=on_swap,
-        found=lambda: discoverer.found,
-        adjust=lambda read: at_ports(adjust(read)),
-    )
+    services.runtime.on_swap = partial(_use, services)
+    discoverer = Discoverer(services.runtime, services.client)
+    reloader = Reloader(services.runtime, path, adjust=lambda read: at_ports(adjust(read)))
     app = App(services)
     app.mount("/v1/images/mcp", ToolsApp(services), below=False)
     dashboard = services.runtime.current.gateway.dashboard.enabled
