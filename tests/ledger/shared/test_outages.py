@@ -118,7 +118,7 @@ async def test_the_holds_of_a_dead_gateway_are_released_by_others(
     )
     held = await alice.ledger.hold(alice.key, Decimal(10))
     assert held.amount == 5
-    alice.ledger._shared.rounds._session._look_at = 0.0
+    alice.ledger._backend.rounds._session._look_at = 0.0
     await alice.ledger.settle()
     assert (await alice.ledger.sums("alice")).held == 5
     assert 'gateway "gone" is gone' in caplog.text
@@ -128,7 +128,7 @@ async def test_the_holds_of_a_dead_gateway_are_released_by_others(
 async def test_the_holds_of_a_running_gateway_are_kept(alice: Alice, gateway) -> None:
     other = await gateway("b")
     held = await other.hold(alice.key, Decimal(4))
-    alice.ledger._shared.rounds._session._look_at = 0.0
+    alice.ledger._backend.rounds._session._look_at = 0.0
     await alice.ledger.settle()
     assert (await alice.ledger.sums("alice")).held == 4
     held.release()
@@ -153,7 +153,7 @@ async def test_a_gateway_starts_without_the_holds_of_its_previous_run(
 async def test_a_row_that_cannot_be_stored_does_not_block_others(
     alice: Alice, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broken = alice.ledger._shared.rounds.row(
+    broken = alice.ledger._backend.rounds.row(
         "alice",
         b'{"request_id": "req_broken", "account_id": "alice", "key_id": "k", "endpoint": "chat", "time": "never", '
         b'"cost": "1"}',
@@ -173,7 +173,7 @@ async def test_a_row_that_cannot_be_stored_does_not_block_others(
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a valid row"])
 async def test_settle_does_not_wait_for_a_row_that_cannot_be_stored(alice: Alice, beside: bool) -> None:
     await alice.ledger.settle()
-    broken = alice.ledger._shared.rounds.row(
+    broken = alice.ledger._backend.rounds.row(
         "alice",
         b'{"request_id": "req_broken", "account_id": "alice", "key_id": "k", "endpoint": "chat", "time": "never", '
         b'"cost": "1"}',
@@ -240,7 +240,7 @@ async def test_missing_usage_files_are_written_again(store: Callable[[str], Stor
 
 async def close_unpublished(ledger: Ledger, observer: asyncpg.Connection, *rows: str) -> None:
     """Records rows and closes the gateway before it publishes them."""
-    publishing = ledger._shared._publishing
+    publishing = ledger._backend._publishing
     publishing._stop.set()
     await publishing._task
     publishing.publish = lambda: asyncio.sleep(0)
@@ -272,7 +272,7 @@ async def test_unpublished_rows_of_a_dead_gateway_are_published_by_another_at_it
         await with_alice(first)
         await first.record(row("req_1"))
         await first.settle()
-        looking = other._shared._publishing._leftovers
+        looking = other._backend._publishing._leftovers
         await looking.look()
         assert looking._gone == set(), "the gateway has a session"
         await close_unpublished(first, observer, "req_2", "req_3")
@@ -280,8 +280,8 @@ async def test_unpublished_rows_of_a_dead_gateway_are_published_by_another_at_it
         await looking.look()
         assert published(tmp_path) == [("-a.duckdb", ["req_1"])]
         async with ledger_of(store("c"), Credits()) as third:
-            await third._shared._publishing._leftovers.look()
-            await asyncio.gather(looking.look(), third._shared._publishing._leftovers.look())
+            await third._backend._publishing._leftovers.look()
+            await asyncio.gather(looking.look(), third._backend._publishing._leftovers.look())
         assert published(tmp_path) == [("-a.duckdb", ["req_1", "req_2", "req_3"])]
         assert caplog.text.count('gateway "a" is gone; 1 usage file(s) got the rows that it had not published') == 1
         await looking.look()
@@ -394,7 +394,7 @@ def test_changed_functions_have_a_new_version() -> None:
 async def test_a_connection_sets_only_what_poolers_accept_and_enables_keepalive_later(alice: Alice) -> None:
     """PgBouncer rejects a connection that starts with other settings."""
     assert connections._options("x")["server_settings"].keys() == {"application_name", "timezone"}
-    assert await alice.ledger._shared.rounds._session.connection.fetchval("SHOW tcp_keepalives_idle") == "10"
+    assert await alice.ledger._backend.rounds._session.connection.fetchval("SHOW tcp_keepalives_idle") == "10"
 
 
 async def test_a_gateway_that_receives_no_notifications_does_not_start(

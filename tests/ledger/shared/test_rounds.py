@@ -37,7 +37,7 @@ async def test_rows_are_written_in_the_order_of_their_numbers(
     published. Image jobs add rows of their own."""
     made = job()
     await alice.ledger.generations.create(made)
-    shared = alice.ledger._shared
+    shared = alice.ledger._backend
     send, go_on = shared.rounds._send, asyncio.Event()
 
     async def send_and_publish(taken: rounds.Gathered) -> None:
@@ -73,7 +73,7 @@ async def test_ending_a_job_twice_with_the_same_end_succeeds_and_charges_once(al
     made = job()
     await alice.ledger.generations.create(made)
     done = written_job(replace(made, **DONE), new=False)
-    rounds_of_alice = alice.ledger._shared.rounds
+    rounds_of_alice = alice.ledger._backend.rounds
     for _ in range(2):
         assert await rounds_of_alice.job("alice", done, encode_row(row("req_job", cost="0.04")))
     other = written_job(replace(made, status="failed"), new=False)
@@ -112,7 +112,7 @@ async def test_a_changed_rate_limit_keeps_the_remaining_share(alice: Alice) -> N
         return (await alice.ledger.admit(key)).requests.remaining
 
     async def last_filled(when: str) -> None:
-        await alice.ledger._shared.connections.value(f"UPDATE tollgate.buckets SET stamp = now() {when}")
+        await alice.ledger._backend.connections.value(f"UPDATE tollgate.buckets SET stamp = now() {when}")
 
     assert await left(10) == 9
     await last_filled("+ interval '1 day'")  # so that no time passes, even on a busy machine
@@ -147,7 +147,7 @@ async def test_a_late_row_does_not_move_last_used_back(alice: Alice) -> None:
 
 async def test_a_request_rejected_during_an_outage_is_not_queued(alice: Alice) -> None:
     """Otherwise it would count when the database returns."""
-    rounds_of_alice = alice.ledger._shared.rounds
+    rounds_of_alice = alice.ledger._backend.rounds
     rounds_of_alice.outage.reason = "the database is away"
     for refused in (rounds_of_alice.admit("alice", {}), rounds_of_alice.hold("alice", "key", {})):
         with pytest.raises(Unavailable, match="the database is away"):
@@ -157,7 +157,7 @@ async def test_a_request_rejected_during_an_outage_is_not_queued(alice: Alice) -
 
 
 async def test_a_hold_granted_to_a_request_that_ends_is_released(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds_of_alice = alice.ledger._shared.rounds
+    rounds_of_alice = alice.ledger._backend.rounds
     answer = rounds_of_alice._answer
 
     def answer_and_end(*round: Any) -> None:
@@ -191,7 +191,7 @@ async def test_rows_beyond_the_limit_wait_together_with_the_jobs_and_marks_after
 async def test_an_internal_error_does_not_end_the_rounds(
     alice: Alice, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rounds_of_alice = alice.ledger._shared.rounds
+    rounds_of_alice = alice.ledger._backend.rounds
 
     def fail(*_: object) -> None:
         raise ZeroDivisionError
@@ -220,7 +220,7 @@ async def test_a_provider_id_that_cannot_be_stored_does_not_fail_the_answer(
         raise DatabaseLost("the database does not answer")
 
     with monkeypatch.context() as outage:
-        outage.setattr(alice.ledger._shared.connections, "connection", away)
+        outage.setattr(alice.ledger._backend.connections, "connection", away)
         await alice.ledger.register.remember("alice", "acme", ["resp_1"])
     assert "cannot be written: the database does not answer" in caplog.text
     assert await alice.ledger.register.provider_of("alice", "resp_1") is None
@@ -229,7 +229,7 @@ async def test_a_provider_id_that_cannot_be_stored_does_not_fail_the_answer(
 async def test_an_internal_error_does_not_stop_listening_for_changes(
     alice: Alice, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    listener = alice.ledger._shared._listener
+    listener = alice.ledger._backend._listener
     changed, mistakes = listener._changed, iter([True])
 
     async def once_wrong(what: str, id: str) -> None:
@@ -238,14 +238,14 @@ async def test_an_internal_error_does_not_stop_listening_for_changes(
         await changed(what, id)
 
     monkeypatch.setattr(listener, "_changed", once_wrong)
-    await alice.ledger._shared.connections.value("SELECT pg_notify('tollgate', 'account nobody')")
+    await alice.ledger._backend.connections.value("SELECT pg_notify('tollgate', 'account nobody')")
     async with asyncio.timeout(20):
         while not alice.ledger.not_ready_reason:
             await asyncio.sleep(0.01)
         assert alice.ledger.not_ready_reason == "changes of other gateways do not arrive: ZeroDivisionError"
         while not alice.ledger.ready:
             await asyncio.sleep(0.01)
-    await alice.ledger._shared.connections.value("UPDATE tollgate.keys SET revoked = true")
-    await alice.ledger._shared.connections.value("SELECT pg_notify('tollgate', $1)", f"key {alice.key.id}")
+    await alice.ledger._backend.connections.value("UPDATE tollgate.keys SET revoked = true")
+    await alice.ledger._backend.connections.value("SELECT pg_notify('tollgate', $1)", f"key {alice.key.id}")
     await until(lambda: alice.ledger._memory.keys[alice.key.id].revoked)
     assert "receiving changes of other gateways failed" in caplog.text

@@ -35,7 +35,7 @@ async def alice_and_other(gateway: Gateway) -> tuple[Alice, Ledger]:
 
 async def test_a_change_is_not_undone_by_an_earlier_read(alice_and_other, monkeypatch) -> None:
     alice, _ = alice_and_other
-    shared = alice.ledger._shared
+    shared = alice.ledger._backend
     read, read_before, go_on = shared.records.keys, asyncio.Event(), asyncio.Event()
 
     async def read_slowly(*ids: str) -> object:

@@ -65,7 +65,7 @@ async def test_a_stopped_gateway_leaves_no_session(store: Callable[[str], Store]
         await with_alice(ledger)
         await ledger.list_keys()
         # if they were collected, their sessions would end as well
-        kept = ledger._shared.rounds._session.connection, ledger._shared._listener._connection
+        kept = ledger._backend.rounds._session.connection, ledger._backend._listener._connection
     observer = await asyncpg.connect(address)
     async with asyncio.timeout(20):
         while await observer.fetchval("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'tollgate %'"):
@@ -105,7 +105,7 @@ async def test_unpublished_rows_are_not_published_while_their_files_are_locked_o
         await close_unpublished(first, observer, "req_1")
         await observer.close()
         await until_gone(other, "a")
-        leftovers = other._shared._publishing._leftovers
+        leftovers = other._backend._publishing._leftovers
         await leftovers.look()
         locks = FileLocks()
         locks.take_usage(tmp_path / "usage", "a")  # the gateway has just returned

@@ -42,14 +42,14 @@ class SharedLedger(Ledger):
     """See the module, and `Ledger` for what each method does. With `serving` False it is a command's, which only
     changes records and reads."""
 
+    _backend: SharedBackend
+
     def __init__(self, store: Store, credits: Credits, *, serving: bool = True) -> None:
         memory = Memory(credits)
         backend = SharedBackend(store, memory, serving=serving)
         super().__init__(store, credits, memory=memory, backend=backend)
         self.generations = SharedGenerations(backend, self)
-        self._shared = backend
         self._serving = serving
-        self._records = backend.records
         self.links = SharedLinks(backend.connections)
         self.register = SharedRegister(backend.connections)
         self.sessions = backend.sessions
@@ -66,7 +66,7 @@ class SharedLedger(Ledger):
         try:
             return await super().ensure_default_account(credits)
         except BadRequest:  # another gateway has its first start at the same time
-            await self._shared.reread("account", DEFAULT_ACCOUNT)
+            await self._backend.reread("account", DEFAULT_ACCOUNT)
             return None
 
     # ---- the hot path
@@ -77,7 +77,7 @@ class SharedLedger(Ledger):
 
     async def hold(self, key: KeyRecord, amount: Decimal) -> Hold:
         credits = self._memory.credits
-        rounds = self._shared.rounds
+        rounds = self._backend.rounds
         answer = await rounds.hold(
             key.account_id,
             key.id,
@@ -98,7 +98,7 @@ class SharedLedger(Ledger):
     async def admit(self, key: KeyRecord, tokens: int = 0) -> Limits:
         if key.rpm is None and key.tpm is None:
             return UNLIMITED
-        answer = await self._shared.rounds.admit(
+        answer = await self._backend.rounds.admit(
             key.account_id, {"key": key.id, "rpm": key.rpm, "tpm": key.tpm, "tokens": tokens}
         )
         if "refused" in answer:
@@ -108,58 +108,58 @@ class SharedLedger(Ledger):
 
     def used_tokens(self, key: KeyRecord, tokens: int, counted: int) -> None:
         if key.tpm is not None and tokens != counted:
-            self._shared.rounds.correct(key.account_id, {"key": key.id, "tpm": key.tpm, "more": tokens - counted})
+            self._backend.rounds.correct(key.account_id, {"key": key.id, "tpm": key.tpm, "more": tokens - counted})
 
     def _write(self, row: UsageRow, event: bytes) -> asyncio.Future[None]:
-        return self._shared.rounds.row(row.account_id, event)
+        return self._backend.rounds.row(row.account_id, event)
 
     # ---- administration
 
     async def create_link(self, account_id: str) -> str:
         """Any gateway accepts the link. A command's points to a gateway that runs with a dashboard."""
         if self._serving:
-            await self._shared.connections.rows(
+            await self._backend.connections.rows(
                 "UPDATE tollgate.instances SET dashboard = $2 WHERE name = $1", self.store.instance, self.links.address
             )
         else:
-            self.links.address = await self._shared.connections.value(_DASHBOARD) or ""
+            self.links.address = await self._backend.connections.value(_DASHBOARD) or ""
         return await super().create_link(account_id)
 
     async def sums(self, account_id: str) -> AccountSums:
         await self.get_account(account_id)
-        return (await self._records.sums(account_id))[0]
+        return (await self._backend.records.sums(account_id))[0]
 
     async def list_sums(self) -> list[AccountSums]:
-        found = {each.account_id: each for each in await self._records.sums()}
+        found = {each.account_id: each for each in await self._backend.records.sums()}
         return [found[id] for id in self._memory.accounts if id in found]
 
     async def list_keys(self, account_id: str | None = None) -> list[KeyRecord]:
-        return [key for key, _ in await self._records.keys(account_id=account_id)]
+        return [key for key, _ in await self._backend.records.keys(account_id=account_id)]
 
     async def keys_spent(self, account_id: str | None = None) -> dict[str, Decimal]:
-        return await self._records.keys_spent(account_id, {window: _since(window) for window in CAP_WINDOWS})
+        return await self._backend.records.keys_spent(account_id, {window: _since(window) for window in CAP_WINDOWS})
 
     async def _add_account(self, account: Account) -> None:
-        await self._records.add_account(account)
-        await self._shared.reread("account", account.id)
+        await self._backend.records.add_account(account)
+        await self._backend.reread("account", account.id)
 
     async def _change_account(self, account: Account, changes: Mapping[str, Any]) -> Account:
-        await self._records.change("account", account.id, changes)
-        await self._shared.reread("account", account.id)
+        await self._backend.records.change("account", account.id, changes)
+        await self._backend.reread("account", account.id)
         return self._memory.accounts[account.id]
 
     async def _add_key(self, key: KeyRecord, digest: bytes) -> None:
-        await self._records.add_key(key, digest)
-        await self._shared.reread("key", key.id)
+        await self._backend.records.add_key(key, digest)
+        await self._backend.reread("key", key.id)
 
     async def _change_key(self, key: KeyRecord, changes: Mapping[str, Any]) -> KeyRecord:
-        await self._records.change("key", key.id, changes)
-        await self._shared.reread("key", key.id)
+        await self._backend.records.change("key", key.id, changes)
+        await self._backend.reread("key", key.id)
         return self._memory.keys[key.id]
 
     async def _add_grant(self, grant: Grant) -> None:
-        await self._records.add_grant(grant)
-        await self._shared.reread("balance", grant.account_id)
+        await self._backend.records.add_grant(grant)
+        await self._backend.reread("balance", grant.account_id)
 
 
 def _since(window: CapWindow) -> str | None:

@@ -27,15 +27,12 @@ if TYPE_CHECKING:
 class SharedGenerations(Generations):
     """The methods of `Generations`, all on the database."""
 
-    def __init__(self, backend: SharedBackend, ledger: SharedLedger) -> None:
-        super().__init__(backend, ledger)
-        self._records = backend.records
-        self._rounds = backend.rounds
-        self._shared = ledger
+    _backend: SharedBackend
+    _ledger: SharedLedger
 
     async def pending(self) -> list[Generation]:
         """All running jobs of all gateways, oldest first."""
-        return await self._records.pending()
+        return await self._backend.records.pending()
 
     async def create(self, generation: Generation) -> None:
         """Store a new job; durable on return."""
@@ -55,26 +52,26 @@ class SharedGenerations(Generations):
 
     async def gone(self, instances: Collection[str]) -> set[str]:
         """Which of these gateways are not connected."""
-        return {name for name in instances if await self._records.is_gone(name)}
+        return {name for name in instances if await self._backend.records.is_gone(name)}
 
     async def adopt(self, id: str, instance: str, owner: str) -> Generation | None:
         """Make `owner` the gateway that looks after a job. Of all gateways that try, one gets the job."""
-        return await self._records.adopt(id, instance, owner)
+        return await self._backend.records.adopt(id, instance, owner)
 
     async def _found(self, id: str) -> Generation | None:
         """The job as it is stored. Waits for a database that is away: a provider's result must not be lost by that."""
         while True:
             try:
-                return await self._records.job(id)
+                return await self._backend.records.job(id)
             except DatabaseLost:
-                if self._shared.closing:
+                if self._ledger.closing:
                     raise
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _keep(self, generation: Generation, row: UsageRow | None, hold: Hold | None, *, new: bool) -> bool:
         if row is not None and not self._ledger.accept(row):
             row = None
-        won = await self._rounds.job(
+        won = await self._backend.rounds.job(
             generation.account_id, written_job(generation, new=new), None if row is None else encode_row(row)
         )
         if won and row is not None:
