@@ -24,7 +24,7 @@ def texts_of(body: Mapping[str, object]) -> list[str | Sequence[int]]:
     """The inputs one by one: strings, or token arrays; raises `Fault` 400."""
     given = body.get("input")
     if given is None:
-        raise missing("input", "embeddings")
+        raise missing("input")
     if isinstance(given, str) or _are_tokens(given):
         inputs: list[str | Sequence[int]] = [given]
     elif isinstance(given, list) and given and all(isinstance(item, str) or _are_tokens(item) for item in given):

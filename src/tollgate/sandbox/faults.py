@@ -49,23 +49,22 @@ class Fault(Exception):
 
     status: int
     message: str = ""
+    messages_text: str = ""
+    """The message in the messages dialect, if it differs."""
     param: str | None = None
     code: str | None = None
     kind: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def text(self) -> str:
-        return self.message or _TEXTS.get(self.status, f"The sandbox was asked to fail with {self.status}.")
-
     def detail(self, dialect: str) -> dict[str, object]:
         """The `error` object of the dialect."""
+        text = self.message or _TEXTS.get(self.status, f"The sandbox was asked to fail with {self.status}.")
         if dialect == "messages":
             kind = self.kind or _MESSAGES_KINDS.get(self.status, "api_error")
-            return {"type": kind, "message": self.text}
+            return {"type": kind, "message": self.messages_text or text}
         kind = self.kind or _CHAT_KINDS.get(self.status, "server_error")
         code = self.code or _CHAT_CODES.get(self.status)
-        return {"message": self.text, "type": kind, "param": self.param, "code": code}
+        return {"message": text, "type": kind, "param": self.param, "code": code}
 
     def body(self, dialect: str, request_id: str) -> bytes:
         """The whole response body: `messages` has an envelope, all others one `error` object."""
@@ -77,18 +76,18 @@ class Fault(Exception):
 _KINDS = {bool: "a boolean", int: "an integer", float: "a number", str: "a string", list: "an array", dict: "an object"}
 
 
-def missing(param: str, dialect: str) -> Fault:
+def missing(param: str) -> Fault:
     """A required field is missing."""
-    text = f"{param}: Field required" if dialect == "messages" else f"Missing required parameter: '{param}'."
-    return Fault(400, text, param=param, code="missing_required_parameter")
+    text = f"Missing required parameter: '{param}'."
+    return Fault(400, text, f"{param}: Field required", param=param, code="missing_required_parameter")
 
 
-def chosen(found: object, known: tuple[str, ...], param: str, dialect: str) -> None:
+def chosen(found: object, known: tuple[str, ...], param: str) -> None:
     """Raise unless a required field has one of the allowed values."""
     if found is None:
-        raise missing(param, dialect)
+        raise missing(param)
     if not isinstance(found, str):
-        raise wrong(param, found, "a string", dialect)
+        raise wrong(param, found, "a string")
     if found not in known:
         *others, last = (repr(word) for word in known)
         raise Fault(
@@ -99,13 +98,12 @@ def chosen(found: object, known: tuple[str, ...], param: str, dialect: str) -> N
         )
 
 
-def wrong(param: str, found: object, wanted: str, dialect: str) -> Fault:
+def wrong(param: str, found: object, wanted: str) -> Fault:
     """A field has the wrong type."""
-    if dialect == "messages":
-        return Fault(400, f"{param}: Input should be {wanted}", param=param)
     return Fault(
         400,
         f"Invalid type for '{param}': expected {wanted}, but got {_kind_of(found)} instead.",
+        f"{param}: Input should be {wanted}",
         param=param,
         code="invalid_type",
     )

@@ -49,11 +49,11 @@ class Jobs:
         """Start a job from `{model, input: {prompt, count, aspect_ratio, output}}`; raises `Fault` 400."""
         given = body.get("input")
         if not isinstance(body.get("model"), str):
-            raise missing("model", "images")
+            raise missing("model")
         if not isinstance(given, Mapping):
-            raise missing("input", "images")
+            raise missing("input")
         if not isinstance(given.get("prompt"), str) or not given["prompt"]:
-            raise missing("input.prompt", "images")
+            raise missing("input.prompt")
         model, prompt = str(body["model"]), str(given["prompt"])
         controls, plain = read_controls(prompt, headers, model)
         many = given.get("count", 1)
@@ -114,7 +114,7 @@ def generate(body: Mapping[str, object], headers: Mapping[str, str]) -> dict[str
     """The synchronous form: `{prompt, n, response_format}` to `{created, data: [{b64_json} or {url}], usage}`."""
     prompt = body.get("prompt")
     if not isinstance(prompt, str) or not prompt:
-        raise missing("prompt", "images")
+        raise missing("prompt")
     controls, plain = read_controls(prompt, headers, str(body.get("model")))
     if controls.fail:
         raise Fault(400, controls.fail, code="moderation_blocked", kind="image_generation_user_error")

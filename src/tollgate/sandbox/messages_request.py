@@ -15,11 +15,11 @@ _PICTURES = ("image", "document", "container_upload")
 
 def read(body: Mapping[str, object], headers: Mapping[str, str], *, counting_only: bool = False) -> Prompt:
     """The prompt of a messages body; `counting_only` is for token counting, where `max_tokens` is not required."""
-    model = str(field(body, "model", str, "a valid string", "messages"))
+    model = str(field(body, "model", str, "a valid string"))
     if not counting_only:
-        field(body, "max_tokens", int, "a valid integer", "messages")
-    field(body, "messages", list, "a valid list", "messages")
-    messages = as_list(body["messages"], "messages", "messages")
+        field(body, "max_tokens", int, "a valid integer")
+    field(body, "messages", list, "a valid list")
+    messages = as_list(body["messages"], "messages")
     if not messages:
         raise Fault(400, "messages: at least one message is required")
     gather = Gather()
@@ -38,7 +38,7 @@ def read(body: Mapping[str, object], headers: Mapping[str, str], *, counting_onl
         choice=choice,
         parallel=parallel,
         schema=_schema(body),
-        limit=integer(body, "max_tokens", "messages"),
+        limit=integer(body, "max_tokens"),
         stop=strings(body.get("stop_sequences")),
         effort=effort,
         thinks=thinks,
@@ -73,7 +73,7 @@ def _block(gather: Gather, role: str, block: Mapping[str, object], where: str, *
     if kind == "text":
         text = block.get("text")
         if not isinstance(text, str):
-            raise wrong(f"{where}.text", text, "a valid string", "messages")
+            raise wrong(f"{where}.text", text, "a valid string")
         if not text and role == "user":
             raise Fault(400, f"{where}: text content blocks must be non-empty")
         gather.add(role, block, text, extra=extra)
@@ -117,12 +117,12 @@ def _result_text(gather: Gather, block: Mapping[str, object], where: str) -> str
 def _blocks(content: object, where: str) -> list[Mapping[str, object]]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    return as_list(content, where, "messages")
+    return as_list(content, where)
 
 
 def _tools(gather: Gather, body: Mapping[str, object]) -> tuple[Tool, ...]:
     tools: list[Tool] = []
-    for index, tool in enumerate(as_list(body.get("tools"), "tools", "messages")):
+    for index, tool in enumerate(as_list(body.get("tools"), "tools")):
         hosted = tool.get("type") not in (None, "custom")
         if not isinstance(tool.get("name"), str) and not hosted:
             raise Fault(400, f"tools.{index}.name: Field required")

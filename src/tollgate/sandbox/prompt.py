@@ -145,45 +145,45 @@ class Gather:
         )
 
 
-def field(body: Mapping[str, object], name: str, kind: type | tuple[type, ...], wanted: str, dialect: str) -> object:
+def field(body: Mapping[str, object], name: str, kind: type | tuple[type, ...], wanted: str) -> object:
     """A required field of a type, or a fault."""
     value = body.get(name)
     if value is None:
-        raise missing(name, dialect)
+        raise missing(name)
     if not isinstance(value, kind):
-        raise wrong(name, value, wanted, dialect)
+        raise wrong(name, value, wanted)
     return value
 
 
-def integer(body: Mapping[str, object], name: str, dialect: str) -> int | None:
+def integer(body: Mapping[str, object], name: str) -> int | None:
     """An optional whole number of at least 1."""
     value = body.get(name)
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool):
-        raise wrong(name, value, "a valid integer", dialect)
+        raise wrong(name, value, "a valid integer")
     if value < 1:
         raise Fault(400, f"{name}: must be at least 1, got {value}.", param=name, code="integer_below_min_value")
     return value
 
 
-def as_list(value: object, name: str, dialect: str) -> list[Mapping[str, object]]:
+def as_list(value: object, name: str) -> list[Mapping[str, object]]:
     """A list of objects (None: empty), or a fault."""
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
-        raise wrong(name, value, "a list of objects", dialect)
+        raise wrong(name, value, "a list of objects")
     return value
 
 
-def requested_format(wanted: object, named: object, param: str, dialect: str) -> tuple[object, bool]:
+def requested_format(wanted: object, named: object, param: str) -> tuple[object, bool]:
     """The schema of the answer, and whether it must be JSON without a schema, from a request's format. `named` has
     the schema and its name (`param`)."""
     kind = wanted.get("type") if isinstance(wanted, Mapping) else None
     if kind != "json_schema":
         return None, kind == "json_object"
     if not isinstance(named, Mapping) or not named.get("name"):
-        raise missing(param, dialect)
+        raise missing(param)
     return named.get("schema") or {}, False
 
 

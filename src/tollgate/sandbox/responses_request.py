@@ -19,15 +19,15 @@ def items_of(body: Mapping[str, object]) -> list[Mapping[str, object]]:
     given = body.get("input")
     if isinstance(given, str):
         return [{"type": "message", "role": "user", "content": given}]
-    return as_list(given, "input", "responses")
+    return as_list(given, "input")
 
 
 def read(
     body: Mapping[str, object], headers: Mapping[str, str], earlier: Sequence[Mapping[str, object]] = ()
 ) -> Prompt:
     """The prompt of a responses body; raises `Fault` 400 for what a real server refuses."""
-    model = str(field(body, "model", str, "a string", "responses"))
-    field(body, "input", (str, list), "a string or an array of input items", "responses")
+    model = str(field(body, "model", str, "a string"))
+    field(body, "input", (str, list), "a string or an array of input items")
     gather = Gather()
     tools = _tools(gather, body)
     instructions = body.get("instructions")
@@ -42,7 +42,7 @@ def read(
     effort = reasoning.get("effort") if isinstance(reasoning, Mapping) else None
     text = body.get("text")
     wanted = text.get("format") if isinstance(text, Mapping) else None
-    schema, json_mode = requested_format(wanted, wanted, "text.format.name", "responses")
+    schema, json_mode = requested_format(wanted, wanted, "text.format.name")
     return gather.prompt(
         body,
         headers,
@@ -51,7 +51,7 @@ def read(
         parallel=body.get("parallel_tool_calls") is not False,
         schema=schema,
         json_mode=json_mode,
-        limit=integer(body, "max_output_tokens", "responses"),
+        limit=integer(body, "max_output_tokens"),
         effort=str(effort) if effort else None,
         thinks=reasons(model),
     )
@@ -66,7 +66,7 @@ def _item(gather: Gather, item: Mapping[str, object], where: str) -> None:
         gather.open_calls.append(str(item.get("call_id")))
         value = item.get(_CALLS[str(kind)])
         if not isinstance(value, str):
-            raise wrong(f"{where}.{_CALLS[str(kind)]}", value, "a string", "responses")
+            raise wrong(f"{where}.{_CALLS[str(kind)]}", value, "a string")
         gather.add("assistant", _stable(item), f"{item.get('name')}{value}")
     elif kind in _OUTPUTS:
         output = item.get("output")
@@ -94,7 +94,7 @@ def _item(gather: Gather, item: Mapping[str, object], where: str) -> None:
 
 def _message(gather: Gather, item: Mapping[str, object], where: str) -> None:
     role = item.get("role")
-    chosen(role, ("assistant", "system", "developer", "user"), f"{where}.role", "responses")
+    chosen(role, ("assistant", "system", "developer", "user"), f"{where}.role")
     if role == "assistant" and not gather.open_calls:
         gather.assistant()
     content = item.get("content")
@@ -109,13 +109,13 @@ def _message(gather: Gather, item: Mapping[str, object], where: str) -> None:
 
 def _parts(gather: Gather, role: str, content: object, where: str) -> list[str]:
     texts: list[str] = []
-    for index, part in enumerate(as_list(content, where, "responses")):
+    for index, part in enumerate(as_list(content, where)):
         kind = part.get("type")
         extra = counting.PER_MESSAGE if index == 0 else 0
         if kind in _TEXTS:
             text = part.get("text", part.get("refusal"))
             if not isinstance(text, str):
-                raise wrong(f"{where}[{index}].text", text, "a string", "responses")
+                raise wrong(f"{where}[{index}].text", text, "a string")
             mark = {"cache_control": part["cache_control"]} if "cache_control" in part else {}
             gather.add(role, {"type": "text", "text": text, **mark}, text, extra=extra)
             texts.append(text)
@@ -125,7 +125,7 @@ def _parts(gather: Gather, role: str, content: object, where: str) -> list[str]:
                 texts.append("(a picture)")
         else:
             known = ("input_text", "input_image", "output_text", "refusal", "input_file")
-            chosen(kind, known, f"{where}[{index}].type", "responses")
+            chosen(kind, known, f"{where}[{index}].type")
     return texts
 
 
@@ -136,14 +136,14 @@ def _stable(item: Mapping[str, object]) -> dict[str, object]:
 
 def _tools(gather: Gather, body: Mapping[str, object]) -> tuple[Tool, ...]:
     tools: list[Tool] = []
-    for index, tool in enumerate(as_list(body.get("tools"), "tools", "responses")):
+    for index, tool in enumerate(as_list(body.get("tools"), "tools")):
         kind = tool.get("type")
         if kind is None:
-            raise missing(f"tools[{index}].type", "responses")
+            raise missing(f"tools[{index}].type")
         gather.add("tool", tool, f"{tool.get('name')} {tool.get('description') or ''} {tool.get('parameters') or ''}")
         if kind in ("function", "custom"):
             if not isinstance(tool.get("name"), str):
-                raise missing(f"tools[{index}].name", "responses")
+                raise missing(f"tools[{index}].name")
             tools.append(Tool(str(tool["name"]), tool.get("parameters") or {}, kind))
     return tuple(tools)
 
