@@ -36,6 +36,20 @@ from tollgate.wording import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
+class Options:
+    """The options that choose what to convert, and how."""
+
+    path: Path | None
+    source: str
+    target: str | None
+    what: str | None
+    model: str | None
+    provider: str | None
+    can: tuple[str, ...]
+    strict: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """What kind of document to convert (`request`, `response`, `stream` or `error`), from which format to which.
     `offer` adds a provider's edits and marks."""
@@ -87,27 +101,16 @@ that --to names (submit, poll, fetch)."""
 @click.option("--explain", is_flag=True, help="Show every step: YAML line, output path, value, and what nobody read.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document with the result and what was lost.")
 @config_option
-def command(
-    file: str,
-    source: str,
-    target: str | None,
-    what: str | None,
-    model: str | None,
-    provider: str | None,
-    can: tuple[str, ...],
-    strict: bool,
-    explain: bool,
-    as_json: bool,
-    path: Path | None,
-) -> None:
+def command(file: str, explain: bool, as_json: bool, **chosen: Any) -> None:
+    options = Options(**chosen)
     with click.open_file(file, "rb") as opened:
         raw = opened.read()
-    if source == "images":
-        convert_image(raw, file, model, provider, target, what == "response", path)
+    if options.source == "images":
+        convert_image(raw, file, options)
         return
-    if provider is not None and model is None:
+    if options.provider is not None and options.model is None:
         raise click.UsageError("--provider chooses between the routes of --model, which is not given")
-    job = _job(path, source, target, what or "request", model, provider, can, strict)
+    job = _job(options)
     framing = (job.offer.inner or job.offer.framing) if job.offer is not None else None
     given = _edited(job, _read(raw, file, job.what, framing, job.source.stream_names))
     if explain:
@@ -126,31 +129,23 @@ def command(
         job.print(words, err=True)
 
 
-def _job(
-    path: Path | None,
-    source: str,
-    target: str | None,
-    what: str,
-    model: str | None,
-    provider: str | None,
-    can: tuple[str, ...],
-    strict: bool,
-) -> Job:
-    offer = None
-    if model is None:
-        gateway, mappings = _mappings(path, {source, target}, read_all=bool(can))
+def _job(options: Options) -> Job:
+    source, target, what, offer = options.source, options.target, options.what or "request", None
+    if options.model is None:
+        gateway, mappings = _mappings(options.path, {source, target}, read_all=bool(options.can))
     else:
-        runtime = compiled(path, everything=True)
+        runtime = compiled(options.path, everything=True)
         gateway, mappings = runtime.gateway, runtime.mappings
-        offer = _offer(runtime, model, provider, protocol=target if what == "request" else source)
+        protocol = target if what == "request" else source
+        offer = _offer(runtime, options.model, options.provider, protocol=protocol)
     if target is None:
         if offer is None or what != "request":
             raise click.UsageError("--to says what to convert to")
         target = offer.mapping.name
     facts = dict(offer.model_facts) if offer else {"upstream": "upstream-model"}
-    declared = dict(_ability(entry) for entry in can)
+    declared = dict(_ability(entry) for entry in options.can)
     _warn_of_unread(gateway, declared)
-    context = TraceContext(facts, {**(offer.can if offer else {}), **declared}, strict=strict)
+    context = TraceContext(facts, {**(offer.can if offer else {}), **declared}, strict=options.strict)
     return Job(what, _known(mappings, source), _known(mappings, target), offer, context)
 
 

@@ -7,7 +7,7 @@ submit`, `poll` or `fetch`), and the resulting job is shown, with its price if i
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
@@ -19,21 +19,24 @@ from tollgate.mapping.images.price import PriceMissing
 from tollgate.money import decimal_text
 from tollgate.wording import did_you_mean
 
+if TYPE_CHECKING:
+    from tollgate.cli.convert import Options
 
-def convert_image(
-    raw: bytes, name: str, model: str | None, provider: str | None, step: str | None, answered: bool, path: Path | None
-) -> None:
-    """Print the result as JSON. Raises `TollgateError` when the input is refused or does not fit."""
-    if model is None:
+
+def convert_image(raw: bytes, name: str, options: Options) -> None:
+    """Print what the content of the file `name` becomes, as JSON. Raises `TollgateError` when the input is refused or
+    does not fit."""
+    step = options.target
+    if options.model is None:
         raise click.UsageError("--from images needs --model")
     if step is not None and step not in IMAGE_STEPS:
         raise click.UsageError(f"--to is a step of the job: {', '.join(IMAGE_STEPS)}")
-    offer = _offer(path, model, provider)
+    offer = _offer(options.path, options.model, options.provider)
     try:
         given = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         fail(f"{name}: found no JSON: {error}")
-    print_json(_answer(offer, step, given) if answered else _request(offer, given))
+    print_json(_answer(offer, step, given) if options.what == "response" else _request(offer, given))
 
 
 def _request(offer: ImageOffer, given: Any) -> dict[str, Any]:
