@@ -31,12 +31,13 @@ from tollgate.runtime import CompiledFiles, compile_files
 @dataclass(slots=True)
 class Report:
     """The findings. `loaded` is the configuration without its wrong parts, `compiled` the part of it that compiles;
-    each is None if nothing is left. `said` are lines that stages want to print."""
+    each is None if nothing is left."""
 
     problems: list[Problem] = field(default_factory=list)
     loaded: Loaded | None = None
     compiled: CompiledFiles | None = None
-    said: list[str] = field(default_factory=list)
+    uncovered: list[str] = field(default_factory=list)
+    """With `--coverage`: the lines of mappings that no example reaches."""
     loads: bool = False
     """Whether all files load."""
 
@@ -88,7 +89,7 @@ def check(path: Path | None, *, coverage: bool = False) -> Report:
             report.problems += report.compiled.problems
             _add(report, check_running.problems(report.loaded.gateway))
             _add(report, check_content.problems(report.compiled.mappings.values()))
-            found, report.said = check_examples.run(
+            found, report.uncovered = check_examples.run(
                 report.loaded, report.compiled, report.wrong_files, coverage=coverage
             )
             _add(report, found)
@@ -121,7 +122,7 @@ def _print(report: Report, routes: bool) -> None:
         colour = "red" if problem.level == "error" else "yellow"
         head, _, source = problem.render().partition("\n")
         click.echo(click.style(head, fg=colour) + ("\n" + source if source else ""), err=True)
-    for line in report.said:
+    for line in report.uncovered:
         click.echo(line)
     if report.loaded and report.loads:
         if routes:
@@ -191,5 +192,5 @@ def _as_json(report: Report) -> dict[str, object]:
             {"name": provider.name, "on": not provider.off, "why_off": provider.off, "models": len(provider.models)}
             for provider in (report.loaded.gateway.providers.values() if report.loaded and report.loads else ())
         ],
-        "said": report.said,
+        "said": report.uncovered,
     }
