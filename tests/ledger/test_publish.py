@@ -286,9 +286,11 @@ def test_a_start_rebuilds_a_recent_file_that_lacks_rows(setup: Setup) -> None:
     setup.add(row(time=TEN), row(time=TEN))
     setup.publisher.publish(TEN)
     setup.publisher.path(TEN).write_bytes(b"")
-    assert setup.publisher.publish(TEN, recheck=True) == 1
+    setup.publisher.recheck()
+    assert setup.publisher.publish(TEN) == 1
     assert setup.read() == 2
-    assert setup.publisher.publish(TEN, recheck=True) == 0
+    setup.publisher.recheck()
+    assert setup.publisher.publish(TEN) == 0
 
 
 def test_recent_files_are_rechecked_even_if_a_start_takes_several_turns(
@@ -303,7 +305,8 @@ def test_recent_files_are_rechecked_even_if_a_start_takes_several_turns(
     for hour, content in zip((early, late), whole, strict=True):
         setup.publisher.path(hour).write_bytes(content)  # as after a power failure
     monkeypatch.setattr("tollgate.ledger.publish._TURN_SECONDS", -1.0)
-    assert [setup.publisher.publish(TEN, recheck=turn == 0) for turn in range(3)] == [1, 1, 0]
+    setup.publisher.recheck()
+    assert [setup.publisher.publish(TEN) for _ in range(3)] == [1, 1, 0]
 
 
 def test_a_row_from_the_future_does_not_prevent_rechecking_recent_files(setup: Setup) -> None:
@@ -313,7 +316,8 @@ def test_a_row_from_the_future_does_not_prevent_rechecking_recent_files(setup: S
     setup.add(row("req_2", time=TEN))
     setup.publisher.publish(TEN)
     setup.publisher.path(TEN).write_bytes(short)  # as after a power failure
-    assert setup.publisher.publish(TEN, recheck=True) == 1
+    setup.publisher.recheck()
+    assert setup.publisher.publish(TEN) == 1
     assert setup.read() == 3
 
 
@@ -325,7 +329,8 @@ def test_a_start_rebuilds_missing_files_newest_first(setup: Setup, monkeypatch: 
     for day in days:
         setup.publisher.path(day).unlink()
     monkeypatch.setattr("tollgate.ledger.publish._TURN_SECONDS", -1.0)
-    assert setup.publisher.publish(TEN, recheck=True) == 1
+    setup.publisher.recheck()
+    assert setup.publisher.publish(TEN) == 1
     assert setup.publisher.path(TEN).exists()
     assert [setup.publisher.publish(TEN), setup.publisher.publish(TEN), setup.publisher.publish(TEN)] == [1, 1, 0]
     assert setup.read() == 3
@@ -335,7 +340,8 @@ def test_a_start_under_another_instance_name_does_not_copy_old_hours(setup: Setu
     setup.add(row(time=TEN - timedelta(days=1)), row(time=TEN - timedelta(days=2)))
     setup.publisher.publish(TEN)
     setup.publisher = Publisher(StoreSource(setup.store), setup.publisher._directory, "eu-1")
-    setup.publisher.publish(TEN, recheck=True)
+    setup.publisher.recheck()
+    setup.publisher.publish(TEN)
     assert not setup.publisher.path(TEN - timedelta(days=2)).exists()
 
 

@@ -69,8 +69,6 @@ class EmbeddedBackend:
         self._next_publish = 0.0
         self._unpublished = False
         """Rows were stored since the last publication."""
-        self._recheck = True
-        """The newest usage files are still to be checked, as after every start."""
         self._retention = Retention(settings)
         self._removing: FirstDays | None = None
         """The removal under way, which may take several turns of the writer; None between removals."""
@@ -127,6 +125,7 @@ class EmbeddedBackend:
             log.info("%d event(s) of the last run were in the journal only and are stored now", replayed)
         self.journal.remove_all()
         self.publisher.remove_leftovers()
+        self.publisher.recheck()
 
     # ---- events
 
@@ -261,9 +260,9 @@ class EmbeddedBackend:
             return
         with Effort() as effort:
             try:
-                if self.publisher.publish(datetime.now(UTC), recheck=self._recheck):
+                if self.publisher.publish(datetime.now(UTC)):
                     self.store.let_go()
-                self._recheck = self._unpublished = False
+                self._unpublished = False
                 self._publish_outage.end("usage files are published again")
             except (duckdb.Error, OSError) as error:
                 reason = first_line(error)

@@ -77,6 +77,7 @@ class Publisher:
         self._directory = directory
         self._shared = shared
         self._suffix = _suffix(instance)
+        self._rechecks = False
         self._lacking: set[datetime] = set()
         """Hours whose file is still to be checked or written; found at the start."""
 
@@ -89,19 +90,20 @@ class Publisher:
         """The file of an hour; the instance's name is part of it when several gateways share the directory."""
         return self._directory / f"{hour:%Y-%m-%d}" / f"{hour:%H}{self._suffix}.duckdb"
 
-    def publish(self, now: datetime, *, recheck: bool = False) -> int:
-        """Bring every hour with unpublished rows up to date, past hours with late rows included; returns how many files
-        were written.
+    def recheck(self) -> None:
+        """For a start: the next publication also completes the newest files where rows are missing, and writes every
+        file again that is missing."""
+        self._rechecks = True
 
-        With `recheck`, at the start, the newest files are opened and completed where rows are missing, and every file
-        that is missing is written again.
-        """
+    def publish(self, now: datetime) -> int:
+        """Bring every hour with unpublished rows up to date, past hours with late rows included; returns how many files
+        were written."""
         source = self._source
         published, applied = source.progress()
-        if applied == published and not recheck and not self._lacking:
+        if applied == published and not self._rechecks and not self._lacking:
             return 0
         hours = set(source.hours(published))
-        if recheck:
+        if self._rechecks:
             known = source.hours()
             # rows from a time when the clock was set ahead must not decide which hours are the newest
             newest = min(known[-1], naive(now)) if known else naive(now)
@@ -112,6 +114,7 @@ class Publisher:
             names = f"*/[0-9][0-9]{self._suffix}.duckdb" if self._shared else "*/*.duckdb"
             there = {(path.parent.name, path.name[:2]) for path in self._directory.glob(names)}
             self._lacking = young | {hour for hour in known if (f"{hour:%Y-%m-%d}", f"{hour:%H}") not in there}
+            self._rechecks = False
         written = 0
         ends = time.monotonic() + _TURN_SECONDS
         for hour in [*sorted(hours), *sorted(self._lacking - hours)]:

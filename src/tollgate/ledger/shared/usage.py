@@ -118,7 +118,6 @@ class Publishing:
         self._leftovers = Leftovers(connections, settings, lambda name: SharedRows(connections, name, loop))
         self._removal = Removal(connections, settings)
         self._looks_at = 0.0
-        self._recheck = True
         self._effort = Effort()
         self.outage = Outage(log)
         """Why the files are not up to date."""
@@ -136,6 +135,7 @@ class Publishing:
                 f"{error.filename or directory}: usage files cannot be kept here: {error.strerror}"
             ) from error
         self._publisher.remove_leftovers()
+        self._publisher.recheck()
         return await asyncio.to_thread(self._publisher.highest_seq)
 
     async def _take_name(self, directory: Path) -> None:
@@ -164,8 +164,7 @@ class Publishing:
 
     def _publish(self) -> None:
         with self._effort:
-            self._publisher.publish(datetime.now(UTC), recheck=self._recheck)
-        self._recheck = False
+            self._publisher.publish(datetime.now(UTC))
 
     async def _look(self) -> None:
         await self._leftovers.look()
