@@ -123,7 +123,7 @@ class App:
                     raise NotFound(endpoints.unknown_path_message(method, path))
                 if method not in route.methods and not (method == "HEAD" and "GET" in route.methods):
                     raise MethodNotAllowed(route.allowed)
-                if services.draining and route.works:
+                if services.draining and not route.while_draining:
                     raise ShuttingDown()
                 request = endpoints.Request(services, scope, headers, receive, responder, request_id, argument)
                 await responder.send(await route.endpoint(request))

@@ -42,13 +42,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path's methods, error dialect and endpoint. `works` is false if it is also answered while draining."""
+    """A path's methods, error dialect and endpoint. It is refused while the gateway drains, unless `while_draining`."""
 
     name: str
     methods: tuple[str, ...]
     dialect: str
     endpoint: Callable[[Request], Awaitable[Reply]]
-    works: bool = True
+    while_draining: bool = False
 
     @property
     def allowed(self) -> str:
@@ -277,7 +277,7 @@ _LISTING_HEADERS: Headers = [
 _GET = ("GET",)
 _POST = ("POST",)
 _CATALOG = Route("models", _GET, "catalog", _models)
-_ALIVE = Route("healthz", _GET, "catalog", _alive, works=False)
+_ALIVE = Route("healthz", _GET, "catalog", _alive, while_draining=True)
 
 ROUTES: dict[str, Route] = {
     "/v1/chat/completions": Route("chat", _POST, "chat", _completion("chat")),
@@ -291,9 +291,9 @@ ROUTES: dict[str, Route] = {
     "/v1/images/generations": Route("images", ("GET", "POST"), "images", _images),
     "/healthz": _ALIVE,
     "/health": _ALIVE,
-    "/readyz": Route("readyz", _GET, "catalog", _ready, works=False),
-    "/metrics": Route("metrics", _GET, "catalog", _metrics, works=False),
-    "/": Route("root", _GET, "catalog", _root, works=False),
+    "/readyz": Route("readyz", _GET, "catalog", _ready, while_draining=True),
+    "/metrics": Route("metrics", _GET, "catalog", _metrics, while_draining=True),
+    "/": Route("root", _GET, "catalog", _root, while_draining=True),
 }
 _WITH_ARGUMENT: tuple[tuple[str, Route], ...] = (
     ("/v1/models/", Route("model", _GET, "catalog", _model)),
