@@ -20,8 +20,7 @@ from tollgate.config.load import Document, Map, Problem
 from tollgate.config.model import Gateway, Model, Provider
 from tollgate.config.reusable import Reusable
 from tollgate.errors import ConfigErrors
-from tollgate.mapping import Mapping as ProtocolMapping
-from tollgate.mapping import compile_mapping
+from tollgate.mapping import CompiledMapping, compile_mapping
 from tollgate.mapping.code_cache import CodeCache
 from tollgate.mapping.emit import using_code_cache
 from tollgate.mapping.filter_table import Filter
@@ -43,7 +42,7 @@ class Runtime:
     `fingerprints` has what each was compiled from."""
 
     gateway: Gateway
-    mappings: Mapping[str, ProtocolMapping]
+    mappings: Mapping[str, CompiledMapping]
     providers: Mapping[str, CompiledProvider]
     catalog: Catalog
     images: ImageOffers
@@ -66,7 +65,7 @@ class CompiledFiles:
     """The mappings and providers of a configuration that compile, by name, with the fingerprints of the providers, and
     the mistakes of those that do not compile."""
 
-    mappings: dict[str, ProtocolMapping]
+    mappings: dict[str, CompiledMapping]
     providers: dict[str, CompiledProvider]
     fingerprints: dict[str, Any]
     problems: tuple[Problem, ...]
@@ -167,7 +166,7 @@ class _Build:
         self.plugins: dict[str, Filter] = self._noting(lambda: load_plugins(self.gateway.plugins)) or {}
         self.previous = previous if previous is not None and previous.gateway.plugins == self.gateway.plugins else None
 
-    def mappings(self) -> dict[str, ProtocolMapping]:
+    def mappings(self) -> dict[str, CompiledMapping]:
         """The mappings by name: those that a provider needs, or all with `everything`."""
         needed = self.gateway.mappings if self.everything else needed_mappings(self.gateway.providers.values())
         found = {}
@@ -177,7 +176,7 @@ class _Build:
                 found[name] = mapping
         return found
 
-    def _mapping(self, name: str, document: Document) -> ProtocolMapping | None:
+    def _mapping(self, name: str, document: Document) -> CompiledMapping | None:
         if (
             self.previous is not None
             and name in self.previous.mappings
@@ -192,7 +191,7 @@ class _Build:
         return mapping
 
     def providers(
-        self, mappings: Mapping[str, ProtocolMapping], discovered: Discovered
+        self, mappings: Mapping[str, CompiledMapping], discovered: Discovered
     ) -> tuple[dict[str, CompiledProvider], dict[str, Any]]:
         """The providers by name, and their fingerprints."""
         secrets = hash(frozenset((name, self.loaded.secrets.get(name)) for name in self.loaded.secrets.names()))
@@ -208,7 +207,7 @@ class _Build:
         return found, fingerprints
 
     def _provider(
-        self, provider: Provider, fingerprint: Any, mappings: Mapping[str, ProtocolMapping]
+        self, provider: Provider, fingerprint: Any, mappings: Mapping[str, CompiledMapping]
     ) -> CompiledProvider | None:
         name, previous = provider.name, self.previous
         if previous is not None and name in previous.providers and previous.fingerprints.get(name) == fingerprint:
@@ -227,7 +226,7 @@ class _Build:
             return None
 
 
-def _missing(name: str, mapping: ProtocolMapping) -> list[str]:
+def _missing(name: str, mapping: CompiledMapping) -> list[str]:
     """The sections without which a client of this format cannot be served, such as those of a file that is half
     written yet: what loads must run."""
     if name not in CLIENT_FORMATS:
@@ -288,7 +287,7 @@ def _same_text(one: Any, other: Any) -> bool:
 
 
 def _fingerprint(
-    provider: Provider, written: int, loaded: Loaded, secrets: int, mappings: Mapping[str, ProtocolMapping]
+    provider: Provider, written: int, loaded: Loaded, secrets: int, mappings: Mapping[str, CompiledMapping]
 ) -> tuple[Any, ...]:
     """What a compiled provider depends on. If it is equal to that of an earlier one, that one can be used."""
     used = tuple(

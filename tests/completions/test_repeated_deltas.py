@@ -20,7 +20,7 @@ from tollgate.completions.attempt import Attempt
 from tollgate.completions.converted_stream import ConvertedStream
 from tollgate.completions.repeated_deltas import take_repeated_deltas
 from tollgate.config.load import read_text
-from tollgate.mapping import Context, Mapping, StreamConverter, compile_mapping
+from tollgate.mapping import CompiledMapping, Context, StreamConverter, compile_mapping
 from tollgate.mapping.provider.reported_usage import ReportedUsage
 from tollgate.remembered.thoughts import Thoughts
 from tollgate.sse import Decoder
@@ -47,7 +47,7 @@ def written(event: Any, *, ascii: bool = True, name: str | None = None) -> bytes
 
 
 def client_events(
-    source: Mapping, target: str, blocks: list[bytes], *, whole: bool
+    source: CompiledMapping, target: str, blocks: list[bytes], *, whole: bool
 ) -> tuple[list[Any], StreamConverter]:
     """The events a client receives of a stream, and the converter at its end. `whole`: every event is parsed in
     full."""
@@ -86,7 +86,7 @@ def client_events(
     ], stage._converter
 
 
-def both_ways(source: Mapping | str, target: str, blocks: list[bytes]) -> int:
+def both_ways(source: CompiledMapping | str, target: str, blocks: list[bytes]) -> int:
     """Asserts that both ways give the same events; returns how many events were converted together."""
     mapping = MAPPINGS[source] if isinstance(source, str) else source
     whole, plain = client_events(mapping, target, blocks, whole=True)

@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from mappings.support import mapping
-from tollgate.mapping import Mapping
+from tollgate.mapping import CompiledMapping
 
 NAMES = ("chat", "responses", "messages", "gemini")
 CLIENTS = ("chat", "responses", "messages")
-MAPPINGS: dict[str, Mapping] = {name: mapping(name) for name in NAMES}
+MAPPINGS: dict[str, CompiledMapping] = {name: mapping(name) for name in NAMES}
 QUICK = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )

@@ -4,14 +4,14 @@ import pytest
 
 from tollgate.config.load import read_text
 from tollgate.errors import ConfigErrors
-from tollgate.mapping import Context, Mapping, compile_mapping, response_from_hub, stream_from_hub
+from tollgate.mapping import CompiledMapping, Context, compile_mapping, response_from_hub, stream_from_hub
 
 ANSWERING = """response: {from_hub: {model: $.model}}
 stream: {from_hub: {start: [{model: $run.model}], finish: []}}
 """
 
 
-def compiled(condition: object, name: str = "messages", more: str = "") -> Mapping:
+def compiled(condition: object, name: str = "messages", more: str = "") -> CompiledMapping:
     return compile_mapping(read_text(f"mapping: {name}\nrequest:\n  asked_model: {condition}\n{more}", "own.yaml"))
 
 

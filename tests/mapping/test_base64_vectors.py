@@ -4,12 +4,12 @@ import pytest
 
 from tollgate.config.load import read_text
 from tollgate.errors import ConfigErrors
-from tollgate.mapping import Context, Mapping, compile_mapping, run_examples
+from tollgate.mapping import CompiledMapping, Context, compile_mapping, run_examples
 
 OLD = "$.encoding_format == 'base64' and $headers['user-agent'] == 'old'"
 
 
-def compiled(condition: object, hub: str = "hub: embeddings\n", more: str = "") -> Mapping:
+def compiled(condition: object, hub: str = "hub: embeddings\n", more: str = "") -> CompiledMapping:
     return compile_mapping(read_text(f"mapping: own\n{hub}request:\n  base64_vectors: {condition}\n{more}", "own.yaml"))
 
 

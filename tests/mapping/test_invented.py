@@ -14,8 +14,8 @@ from tollgate.config.load import Mark
 from tollgate.config.settings import Plugin
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import (
+    CompiledMapping,
     Context,
-    Mapping,
     StreamConverter,
     Tap,
     compile_mapping,
@@ -91,7 +91,7 @@ examples:
     expect: {id: op1, model: oboe, created: 1700000000, parts: [{kind: tool_call, id: a, name: f, args: "{}"}], stop: tool, usage: {input: 1, output: 2}}
 """  # noqa: E501
 SCORES = compile_mapping(document(SCORE, "mappings/score.yaml"))
-CLIENTS: dict[str, Mapping] = {name: shipped(name) for name in ("chat", "messages", "responses")}
+CLIENTS: dict[str, CompiledMapping] = {name: shipped(name) for name in ("chat", "messages", "responses")}
 
 
 def test_its_own_examples_pass() -> None:

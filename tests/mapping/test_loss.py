@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mapping.support import document
-from tollgate.mapping import Context, Mapping, Refused, compile_mapping, convert_request, convert_response, loss
+from tollgate.mapping import CompiledMapping, Context, Refused, compile_mapping, convert_request, convert_response, loss
 from tollgate.mapping.client_words import in_client_words
 from tollgate.mapping.context import Context as RawContext
 from tollgate.mapping.tracing import TraceContext
@@ -51,7 +51,7 @@ response:
 """  # noqa: E501
 
 
-def compiled(text: str) -> Mapping:
+def compiled(text: str) -> CompiledMapping:
     return compile_mapping(document(text))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mapping.support import document
-from tollgate.mapping import Context, Mapping, StreamConverter, Tap, compile_mapping, run_examples
+from tollgate.mapping import CompiledMapping, Context, StreamConverter, Tap, compile_mapping, run_examples
 from tollgate.mapping.streams.run import Run
 
 SOURCE = """
@@ -65,14 +65,14 @@ stream:
 """
 
 
-def mapping(text: str) -> Mapping:
+def mapping(text: str) -> CompiledMapping:
     return compile_mapping(document(text))
 
 
 PLAIN, EXPLICIT, CLIENT = mapping(SOURCE), mapping(MARKED), mapping(TARGET)
 
 
-def converted(events: list[Any], source: Mapping = PLAIN, *, finish: bool = True) -> list[Any]:
+def converted(events: list[Any], source: CompiledMapping = PLAIN, *, finish: bool = True) -> list[Any]:
     converter = StreamConverter(source, CLIENT, Context(run_id="r1", now=5))
     sent = [out for event in events for out in converter.feed(event)]
     if finish:

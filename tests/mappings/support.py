@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tollgate.config.load import read_file
-from tollgate.mapping import Context, Mapping, StreamConverter, compile_mapping
+from tollgate.mapping import CompiledMapping, Context, StreamConverter, compile_mapping
 
 FOLDER = Path(__file__).resolve().parents[2] / "mappings"
 PROTOCOLS = ("chat", "responses", "messages", "gemini")
@@ -16,7 +16,7 @@ FILES = tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
 
 
 @functools.cache
-def mapping(name: str) -> Mapping:
+def mapping(name: str) -> CompiledMapping:
     """One compiled mapping file."""
     return compile_mapping(read_file(FOLDER / f"{name}.yaml", f"mappings/{name}.yaml"))
 

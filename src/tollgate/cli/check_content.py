@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tollgate.config.load import Problem, find
-from tollgate.mapping import Context, Mapping, MappingFailure, Refused, request_from_hub
+from tollgate.mapping import CompiledMapping, Context, MappingFailure, Refused, request_from_hub
 
 _SHOWN: dict[str, dict[str, object]] = {
     "image": {"kind": "image", "mime": "image/png"},
@@ -41,7 +41,7 @@ _SETTINGS: dict[str, dict[str, dict[str, object]]] = {
 _TOOL = {"name": "get_weather", "schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
 
 
-def problems(mappings: Iterable[Mapping]) -> Iterator[Problem]:
+def problems(mappings: Iterable[CompiledMapping]) -> Iterator[Problem]:
     """Warnings about every mapping that drops images, files, audio, video or instructions because no line of it reads
     them, that drops a setting without naming it as lost, or that loses something of every request."""
     for mapping in mappings:
@@ -59,7 +59,7 @@ def problems(mappings: Iterable[Mapping]) -> Iterator[Problem]:
         yield from _settings(mapping)
 
 
-def _settings(mapping: Mapping) -> Iterator[Problem]:
+def _settings(mapping: CompiledMapping) -> Iterator[Problem]:
     bare, plain = _converted(mapping, {"tools": []}), _converted(mapping, {})
     if bare is None or plain is None:
         return
@@ -76,11 +76,11 @@ def _settings(mapping: Mapping) -> Iterator[Problem]:
             yield _warning(mapping, words, f"add a case for it, or `$absent: $nothing, $else: {{$lost: {name}}}`")
 
 
-def _warning(mapping: Mapping, words: str, hint: str) -> Problem:
+def _warning(mapping: CompiledMapping, words: str, hint: str) -> Problem:
     return mapping.document.warning(find(mapping.document.root, ["request", "from_hub"]), words, hint=hint)
 
 
-def _leaves_out(mapping: Mapping, kind: str, way: str) -> bool:
+def _leaves_out(mapping: CompiledMapping, kind: str, way: str) -> bool:
     part = {**_SHOWN[kind], way: _WAYS[way]}
     made = _converted(mapping, {"turns": [_turn(part)], "tools": []})
     return made is not None and f"turns[].parts[].{way}" in made[1]
@@ -90,7 +90,7 @@ def _turn(*parts: dict[str, object]) -> dict[str, object]:
     return {"role": "user", "parts": [{"kind": "text", "text": "What is it?"}, *parts]}
 
 
-def _converted(mapping: Mapping, given: dict[str, Any]) -> tuple[Any, list[str]] | None:
+def _converted(mapping: CompiledMapping, given: dict[str, Any]) -> tuple[Any, list[str]] | None:
     """A request with these hub fields as the mapping writes it, and its losses; None if the mapping refuses it."""
     context = Context({"upstream": "model"})
     try:

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 
 from tollgate.config.build import Loaded
 from tollgate.config.load import Problem, Scalar, items_of, lookup
-from tollgate.mapping import Mapping
+from tollgate.mapping import CompiledMapping
 from tollgate.mapping.coverage import Watch, covered
 from tollgate.mapping.examples import run_examples
 from tollgate.mapping.provider.examples import run_provider_examples
@@ -46,7 +46,7 @@ def _failures(loaded: Loaded, compiled: CompiledFiles, wrong: Collection[str]) -
             yield from run_provider_examples(provider)
 
 
-def _others(mapping: Mapping) -> Iterator[str]:
+def _others(mapping: CompiledMapping) -> Iterator[str]:
     """The mappings that the examples of a mapping name with `other:`."""
     for node in items_of(mapping.examples):
         other = lookup(node, "other")

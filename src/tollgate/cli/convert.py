@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Container, Iterable
-from collections.abc import Mapping as Table
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from tollgate.config.build import load_mappings
 from tollgate.config.can_words import words_read
 from tollgate.config.model import TEXT_FRAMINGS, Framing, Gateway
 from tollgate.errors import TollgateError
-from tollgate.mapping import Context, Mapping, as_written, compile_mapping, event_and_name
+from tollgate.mapping import CompiledMapping, Context, as_written, compile_mapping, event_and_name
 from tollgate.mapping.explain import Explained, Stage, explain_stream, explain_whole
 from tollgate.mapping.in_text import InText
 from tollgate.mapping.plugins import load_plugins
@@ -55,8 +54,8 @@ class Job:
     `offer` adds a provider's edits and marks."""
 
     what: str
-    source: Mapping
-    target: Mapping
+    source: CompiledMapping
+    target: CompiledMapping
     offer: Offer | None
     context: TraceContext
 
@@ -151,7 +150,7 @@ def _job(options: Options) -> Job:
 
 def _mappings(
     path: Path | None, needed: Container[str | None], *, read_all: bool
-) -> tuple[Gateway, Table[str, Mapping | None]]:
+) -> tuple[Gateway, Mapping[str, CompiledMapping | None]]:
     """The configuration without its providers, and its mappings by name: those that are `needed` are compiled, the
     others None. With `read_all` the gateway has the texts of the others too."""
     gateway = load_mappings(path, environ=os.environ, needed=None if read_all else needed)
@@ -186,7 +185,7 @@ def _offer(runtime: Runtime, model: str, provider: str | None, *, protocol: str 
     return min(fitting, key=lambda offer: offer.model.priority)
 
 
-def _known(mappings: Table[str, Mapping | None], name: str) -> Mapping:
+def _known(mappings: Mapping[str, CompiledMapping | None], name: str) -> CompiledMapping:
     found = mappings.get(name)
     if found is None:
         hint = did_you_mean(name, mappings) or f"there are {', '.join(sorted(mappings))}"

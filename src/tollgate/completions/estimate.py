@@ -9,8 +9,7 @@ from typing import Any
 
 from tollgate import tokens
 from tollgate.completions.exchange import Exchange
-from tollgate.mapping import Mapping as ProtocolMapping
-from tollgate.mapping import Tap
+from tollgate.mapping import CompiledMapping, Tap
 from tollgate.usage import impossible_counts, is_plain, with_whole_counts
 from tollgate.wire import index_of
 
@@ -86,7 +85,7 @@ def own_tokens(counted: int, can: Mapping[str, Any]) -> int:
     return -(-counted * percent // 100) if type(percent) is int else counted
 
 
-def texts_of_events(mapping: ProtocolMapping, events: list[Any]) -> list[str]:
+def texts_of_events(mapping: CompiledMapping, events: list[Any]) -> list[str]:
     """The text of native stream events, read through the protocol's own mapping."""
     found: list[str] = []
     for each in choices_apart(events):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tollgate.catalog import CatalogModel
     from tollgate.ledger import Hold, Limits, UsageRow
     from tollgate.ledger.usage_row import FailedAttempt
-    from tollgate.mapping import Mapping as ProtocolMapping
+    from tollgate.mapping import CompiledMapping
 
 log = logging.getLogger("tollgate.completions")
 
@@ -70,7 +70,7 @@ class Exchange:
     """For encrypted values in the request: which provider encrypted each, where known (`minters.py`)."""
     asked_model: str | None = None
     """The model name that the answer must show, for clients that accept no other (`naming.py`)."""
-    client_format: ProtocolMapping = field(init=False)
+    client_format: CompiledMapping = field(init=False)
     """The mapping of the client's format."""
     rates: Mapping[str, Decimal] = field(init=False)
     """The exchange rates when the request came, whatever a reload changes."""

@@ -13,7 +13,7 @@ from tollgate.process.concurrency import few_at_once
 
 if TYPE_CHECKING:
     from tollgate.config.settings import Fetch
-    from tollgate.mapping import Context, Mapping
+    from tollgate.mapping import CompiledMapping, Context
 
 AT_ONCE = 4
 """Downloads at the same time: each may use `fetch.max_bytes` of memory before the sum is checked."""
@@ -22,7 +22,7 @@ MAX_URLS = 16
 
 
 async def request_with_bytes(
-    mapping: Mapping, hub: dict[str, Any], context: Context, settings: Fetch, *, long: bool = False
+    mapping: CompiledMapping, hub: dict[str, Any], context: Context, settings: Fetch, *, long: bool = False
 ) -> Any:
     """Convert a hub request to the upstream's. URLs whose bytes the mapping needs (its `inline` filter) are downloaded,
     each once. A `long` request is converted in a thread.

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tollgate.mapping import Mapping as ProtocolMapping
-from tollgate.mapping import holds
+from tollgate.mapping import CompiledMapping, holds
 
 
-def asked_model(client_format: ProtocolMapping, body: dict[str, Any], headers: Mapping[str, str]) -> str | None:
+def asked_model(client_format: CompiledMapping, body: dict[str, Any], headers: Mapping[str, str]) -> str | None:
     """The model name that the answer must show to this client; None if any will do."""
     return body["model"] if holds(client_format, "request.asked_model", body, headers) else None
 

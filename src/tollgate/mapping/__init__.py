@@ -5,7 +5,7 @@
 `plugins.py`; the commands use `explain.py` and `examples.py`.
 """
 
-from tollgate.mapping.compiler import Mapping, compile_mapping
+from tollgate.mapping.compiler import CompiledMapping, compile_mapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.convert import (
     convert_error,
@@ -25,8 +25,8 @@ from tollgate.mapping.streams.tap import Tap, tap_response, tap_usage
 from tollgate.mapping.streams.whole import as_written, event_and_name, stream_from_hub
 
 __all__ = [
+    "CompiledMapping",
     "Context",
-    "Mapping",
     "MappingFailure",
     "Out",
     "Refused",

@@ -7,13 +7,13 @@ fit the content).
 
 from __future__ import annotations
 
-from collections.abc import Mapping as Headers
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tollgate.errors import BadRequest
 from tollgate.mapping.client_words import in_client_words
-from tollgate.mapping.compiler import Mapping
+from tollgate.mapping.compiler import CompiledMapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault, MappingFailure
 from tollgate.mapping.hub import settled_stop
@@ -37,7 +37,7 @@ class Converted:
     lost: list[str]
 
 
-def convert_request(source: Mapping, target: Mapping, body: object, context: Context) -> Converted:
+def convert_request(source: CompiledMapping, target: CompiledMapping, body: object, context: Context) -> Converted:
     """A client's request -> the upstream's.
 
     Raises `Refused` (400) when the mapping refuses it, or when strict mode would lose something.
@@ -47,7 +47,7 @@ def convert_request(source: Mapping, target: Mapping, body: object, context: Con
     return Converted(made, hub, list(context.lost))
 
 
-def request_to_hub(source: Mapping, body: object, context: Context) -> dict[str, Any]:
+def request_to_hub(source: CompiledMapping, body: object, context: Context) -> dict[str, Any]:
     """A client's request as a hub request; what is not read goes to `context.lost`."""
     if type(body) is not dict:
         raise BadRequest("the request body is not an object")
@@ -64,7 +64,7 @@ def request_to_hub(source: Mapping, body: object, context: Context) -> dict[str,
     return hub
 
 
-def request_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> Any:
+def request_from_hub(target: CompiledMapping, hub: dict[str, Any], context: Context) -> Any:
     """A hub request as the upstream's: an object, or a list or text where that is the whole body. What the target has
     no place for goes to `context.lost`, or is refused in strict mode.
 
@@ -81,7 +81,7 @@ def request_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> 
 
 
 def convert_response(
-    source: Mapping, target: Mapping, body: object, context: Context, in_text: InText | None = None
+    source: CompiledMapping, target: CompiledMapping, body: object, context: Context, in_text: InText | None = None
 ) -> Converted:
     """An upstream's answer -> the client's. `MappingFailure` when it is not an answer of that format at all."""
     hub = response_to_hub(source, body, context, in_text)
@@ -93,7 +93,9 @@ def convert_response(
     return Converted(made, hub, list(context.lost))
 
 
-def response_to_hub(source: Mapping, body: object, context: Context, in_text: InText | None = None) -> dict[str, Any]:
+def response_to_hub(
+    source: CompiledMapping, body: object, context: Context, in_text: InText | None = None
+) -> dict[str, Any]:
     """An upstream's answer as a tidy hub response; without a `stop` if the mapping found nothing in it.
 
     `in_text` has the marks of its provider, which replace the format's own.
@@ -106,7 +108,7 @@ def response_to_hub(source: Mapping, body: object, context: Context, in_text: In
 
 
 def with_own_parts(
-    source: Mapping, hub: dict[str, Any], context: Context, in_text: InText | None = None
+    source: CompiledMapping, hub: dict[str, Any], context: Context, in_text: InText | None = None
 ) -> dict[str, Any]:
     """The result of `response.to_hub` with its text marks turned into parts, and with the client's own names of
     tools."""
@@ -116,7 +118,7 @@ def with_own_parts(
     return hub if source.sent_name is None else with_own_names(hub, context, source.sent_name)
 
 
-def response_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> dict[str, Any]:
+def response_from_hub(target: CompiledMapping, hub: dict[str, Any], context: Context) -> dict[str, Any]:
     """A hub response as the client's answer."""
     if context.asked_model:
         hub = {**hub, "model": context.asked_model}
@@ -173,12 +175,12 @@ def tidy(hub: dict[str, Any], context: Context) -> dict[str, Any]:
     return {**made, **hub, **made}  # `made` first for the order, and last for its values
 
 
-def convert_error(source: Mapping, target: Mapping, body: object) -> dict[str, Any]:
+def convert_error(source: CompiledMapping, target: CompiledMapping, body: object) -> dict[str, Any]:
     """An upstream's error body -> one of the client's format."""
     return error_from_hub(target, error_to_hub(source, body))
 
 
-def error_to_hub(source: Mapping, body: object, context: Context | None = None) -> dict[str, Any]:
+def error_to_hub(source: CompiledMapping, body: object, context: Context | None = None) -> dict[str, Any]:
     """Any error body -> {message, type, code, param}; the message is always there. Never raises."""
     context = context or Context()
     context.lenient = True
@@ -197,7 +199,7 @@ def error_to_hub(source: Mapping, body: object, context: Context | None = None) 
     return error
 
 
-def error_from_hub(target: Mapping, hub: dict[str, Any], context: Context | None = None) -> dict[str, Any]:
+def error_from_hub(target: CompiledMapping, hub: dict[str, Any], context: Context | None = None) -> dict[str, Any]:
     """{message, type, code, param} -> an error body of the client's format."""
     context = context or Context()
     context.lenient = True
@@ -209,7 +211,7 @@ def error_from_hub(target: Mapping, hub: dict[str, Any], context: Context | None
     return made if type(made) is dict else {"error": {"message": hub.get("message", "upstream error")}}
 
 
-def holds(client_format: Mapping, name: str, body: dict[str, Any], headers: Headers[str, str]) -> bool:
+def holds(client_format: CompiledMapping, name: str, body: dict[str, Any], headers: Mapping[str, str]) -> bool:
     """Whether the condition `name` of a client's format (such as `request.asked_model`) is true for a request; False if
     the format has no such condition.
 
@@ -224,7 +226,7 @@ def holds(client_format: Mapping, name: str, body: dict[str, Any], headers: Head
         return bool(condition(body, context))
 
 
-def _run(mapping: Mapping, name: str, document: object, context: Context, lenient: bool) -> Any:
+def _run(mapping: CompiledMapping, name: str, document: object, context: Context, lenient: bool) -> Any:
     """The result of a section, with the context made ready for it."""
     try:
         section = mapping.sections[name]

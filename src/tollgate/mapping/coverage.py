@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-from tollgate.mapping.compiler import Mapping
+from tollgate.mapping.compiler import CompiledMapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Watch:
             threading.settrace(None)
 
 
-def covered(mappings: Iterable[Mapping], watch: Watch) -> list[Covered]:
+def covered(mappings: Iterable[CompiledMapping], watch: Watch) -> list[Covered]:
     """What a watch recorded for these mappings."""
     return [
         Covered(mapping.file, frozenset(live_lines(mapping)), frozenset(watch.reached.get(mapping.file, ())))
@@ -70,7 +70,7 @@ def covered(mappings: Iterable[Mapping], watch: Watch) -> list[Covered]:
     ]
 
 
-def live_lines(mapping: Mapping) -> set[int]:
+def live_lines(mapping: CompiledMapping) -> set[int]:
     """Every YAML line for which a statement was generated."""
     return {line for function in mapping.generated for line in _lines(function.__code__)}
 

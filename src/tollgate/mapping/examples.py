@@ -8,14 +8,13 @@ operations). Every hub value is checked against the hub's schema.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from collections.abc import Mapping as Table
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from tollgate.config.load import Node, Problem
 from tollgate.mapping import hub, sections
-from tollgate.mapping.compiler import Mapping
+from tollgate.mapping.compiler import CompiledMapping
 from tollgate.mapping.convert import with_own_parts
 from tollgate.mapping.example import Difference, Example, Form, hold, run_each
 from tollgate.mapping.scope import suggest
@@ -37,7 +36,7 @@ FORM = Form(KEYS, SECTIONS, WITH, {})
 
 
 def run_examples(
-    mapping: Mapping, others: Table[str, Mapping] | None = None, examples: Node | None = None
+    mapping: CompiledMapping, others: Mapping[str, CompiledMapping] | None = None, examples: Node | None = None
 ) -> list[Problem]:
     """Run every example of a mapping; returns the problems, in file order. `others` are the mappings that `other:`
     may name, `examples` those of its file if it was compiled without them."""
@@ -58,7 +57,7 @@ def _hold_twice(example: Example, make: Callable[[Example], Any]) -> None:
         raise Difference("gives something else the second time: a plugin is not a pure function")
 
 
-def _made(mapping: Mapping, known: Table[str, Mapping], example: Example) -> Any:
+def _made(mapping: CompiledMapping, known: Mapping[str, CompiledMapping], example: Example) -> Any:
     """The result of an example. What is not read is in `lost` of its context, with the losses that its mapping
     reports."""
     section, _, direction = example.of.partition(".")
@@ -84,7 +83,7 @@ def _made(mapping: Mapping, known: Table[str, Mapping], example: Example) -> Any
         return made
 
 
-def _section(mapping: Mapping, example: Example, section: str, direction: str) -> Any:
+def _section(mapping: CompiledMapping, example: Example, section: str, direction: str) -> Any:
     """The result of a section other than `stream`."""
     compiled = mapping.sections.get(example.of)
     if compiled is None:
@@ -104,7 +103,7 @@ def _check_hub(section: str, value: object, verb: str = "is given") -> None:
         raise Difference(f"{verb} what is no hub {section.replace('_', ' ')}: {wrong[0]}")
 
 
-def _stream(mapping: Mapping, known: Table[str, Mapping], example: Example, direction: str) -> Any:
+def _stream(mapping: CompiledMapping, known: Mapping[str, CompiledMapping], example: Example, direction: str) -> Any:
     if type(example.given) is not list:
         raise Difference("needs a list of events")
     if direction == "from_hub":
@@ -124,14 +123,14 @@ def _stream(mapping: Mapping, known: Table[str, Mapping], example: Example, dire
     return [data for _, data in events]
 
 
-def _whole(mapping: Mapping, example: Example) -> Any:
+def _whole(mapping: CompiledMapping, example: Example) -> Any:
     whole = hub_of_stream(mapping, example.given, example.context)
     if whole.keys() != {"error"}:
         _check_hub("response", whole, "gives")
     return whole
 
 
-def _operations(mapping: Mapping, example: Example) -> Any:
+def _operations(mapping: CompiledMapping, example: Example) -> Any:
     if mapping.writer is None:
         raise Difference("is of `stream.from_hub`, which this file does not have")
     run = Run(mapping.writer, example.context, closes=True)

@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Any
 
 from tollgate.errors import TollgateError
-from tollgate.mapping.compiler import Mapping, compile_mapping
+from tollgate.mapping.compiler import CompiledMapping, compile_mapping
 from tollgate.mapping.convert import (
     error_from_hub,
     error_to_hub,
@@ -73,13 +73,17 @@ class Explained:
         return asdict(self)
 
 
-def traced(mapping: Mapping) -> Mapping:
+def traced(mapping: CompiledMapping) -> CompiledMapping:
     """The same mapping, compiled so that it records its steps."""
     return compile_mapping(mapping.document, plugins=mapping.plugins, trace=True)
 
 
 def explain_stream(
-    source: Mapping, target: Mapping, events: Iterable[Any], context: TraceContext, in_text: InText | None = None
+    source: CompiledMapping,
+    target: CompiledMapping,
+    events: Iterable[Any],
+    context: TraceContext,
+    in_text: InText | None = None,
 ) -> Explained:
     """A stream, event by event: what the rules read of it, and the events for the client."""
     converter = StreamConverter(traced(source), traced(target), context, in_text=in_text)
@@ -103,7 +107,12 @@ _HOPS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 
 
 def explain_whole(
-    what: str, source: Mapping, target: Mapping, body: Any, context: TraceContext, in_text: InText | None = None
+    what: str,
+    source: CompiledMapping,
+    target: CompiledMapping,
+    body: Any,
+    context: TraceContext,
+    in_text: InText | None = None,
 ) -> Explained:
     """A request, a whole answer (`response`; `in_text` has its provider's marks) or an error body, in its two
     halves."""

@@ -5,7 +5,7 @@ Owns which keys a file has and how its sections are connected. Mistakes are note
 
 from __future__ import annotations
 
-from collections.abc import Mapping as Table
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tollgate.config.load import List, Map, Node, Problem, Scalar, lookup, text_in
@@ -73,7 +73,7 @@ class CompiledFile:
     reply_headers: ReplyHeaders = NO_HEADERS
     error_words: dict[str, tuple[str, ...]] = field(default_factory=lambda: dict.fromkeys(ERROR_WORDS, ()))
     examples: List | None = None
-    plugins: Table[str, Filter] = field(default_factory=dict)
+    plugins: Mapping[str, Filter] = field(default_factory=dict)
     warnings: tuple[Problem, ...] = ()
     code: bytes = b""
     """The key under which its code is cached."""
@@ -87,7 +87,7 @@ class CompiledFile:
         return py
 
 
-def compile_file(unit: Unit, plugins: Table[str, Filter] | None) -> CompiledFile:
+def compile_file(unit: Unit, plugins: Mapping[str, Filter] | None) -> CompiledFile:
     """Generate the code of all sections into the unit, which collects the mistakes."""
     document = unit.document
     unit.problems.extend(document.problems)

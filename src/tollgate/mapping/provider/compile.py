@@ -32,7 +32,7 @@ from tollgate.mapping.provider.signing import Signing, compile_signing
 from tollgate.mapping.provider.token_request import TokenRequest, compile_token_request
 
 if TYPE_CHECKING:
-    from tollgate.mapping import Mapping as ProtocolMapping
+    from tollgate.mapping import CompiledMapping
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +55,7 @@ class CompiledProvider:
 
 def compile_provider(
     provider: Provider,
-    mappings: Mapping[str, ProtocolMapping],
+    mappings: Mapping[str, CompiledMapping],
     secrets: Secrets,
     *,
     timeouts: Timeouts | None = None,

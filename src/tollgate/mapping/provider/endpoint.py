@@ -20,7 +20,7 @@ from tollgate.mapping.provider.reported_usage import ReportedUsage, compile_repo
 from tollgate.mapping.provider.sends import Sends, compile_sends
 
 if TYPE_CHECKING:
-    from tollgate.mapping import Mapping as ProtocolMapping
+    from tollgate.mapping import CompiledMapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class CompiledEndpoint:
     """One endpoint with all its parts compiled."""
 
     config: Endpoint
-    mapping: ProtocolMapping | None
+    mapping: CompiledMapping | None
     errors: ErrorRules
     url: Template | None
     stream_url: Template | None
@@ -44,7 +44,7 @@ class CompiledEndpoint:
 
 
 def compile_endpoint(
-    pieces: Pieces, endpoint: Endpoint, mapping: ProtocolMapping | None, headers: Headers, query: Mapping[str, Template]
+    pieces: Pieces, endpoint: Endpoint, mapping: CompiledMapping | None, headers: Headers, query: Mapping[str, Template]
 ) -> CompiledEndpoint:
     """Compile one endpoint; its headers and query override those of the provider. Mistakes are noted in `pieces`."""
     provider = pieces.provider
@@ -76,7 +76,7 @@ def compile_query(pieces: Pieces, written: Mapping[str, Node]) -> dict[str, Temp
     return {name: template for name, template in made.items() if template is not None}
 
 
-def _check_mapping(pieces: Pieces, endpoint: Endpoint, mapping: ProtocolMapping, polling: Polling | None) -> None:
+def _check_mapping(pieces: Pieces, endpoint: Endpoint, mapping: CompiledMapping, polling: Polling | None) -> None:
     """Note an endpoint whose mapping is for something else, or lacks sections."""
     where = f"speaks.{endpoint.protocol}"
     at = find(pieces.document.root, ["speaks", endpoint.protocol])
@@ -92,7 +92,7 @@ def _check_mapping(pieces: Pieces, endpoint: Endpoint, mapping: ProtocolMapping,
         )
 
 
-def _missing(mapping: ProtocolMapping, polling: Polling | None) -> list[str]:
+def _missing(mapping: CompiledMapping, polling: Polling | None) -> list[str]:
     """The sections that a format lacks to be used with an upstream. If it answers in streams only, `stream.to_hub`
     replaces `response.to_hub`, unless the answer is polled, which gives a whole one."""
     wanted = ["request.from_hub"]

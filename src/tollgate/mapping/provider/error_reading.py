@@ -9,7 +9,7 @@ from typing import Any
 from tollgate.config.fields import Fields
 from tollgate.config.load import Map, Node, Scalar, items_of, one_or_many, text_in
 from tollgate.errors import AlarmKind
-from tollgate.mapping.compiler import Mapping
+from tollgate.mapping.compiler import CompiledMapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault
 from tollgate.mapping.provider.errors import ErrorRules, Kind, Rule, marks_of
@@ -28,9 +28,9 @@ LISTS: dict[str, tuple[Kind, AlarmKind | None]] = {
 """The status lists of a file, with the verdict and alarm of each."""
 
 
-def compile_errors(pieces: Pieces, blocks: list[Map | None], mapping: Mapping | None = None) -> ErrorRules:
+def compile_errors(pieces: Pieces, blocks: list[Map | None], mapping: CompiledMapping | None = None) -> ErrorRules:
     """The rules of several `errors:` blocks, the nearest first. The format `mapping` has words of its own
-    (`Mapping.too_long`, `Mapping.spent`), and may say where its errors are. Mistakes go to `pieces`."""
+    (`CompiledMapping.too_long`, `CompiledMapping.spent`), and may say where its errors are. Mistakes go to `pieces`."""
     rules: list[Rule] = []
     by_status: dict[int, tuple[Kind, AlarmKind | None]] = {}
     reads: dict[str, Read] = {}
@@ -51,7 +51,7 @@ def compile_errors(pieces: Pieces, blocks: list[Map | None], mapping: Mapping | 
     return ErrorRules(tuple(rules), by_status, reads, pieces.redact, *own)
 
 
-def _format_reads(mapping: Mapping) -> Callable[[Any], dict[str, Any]] | None:
+def _format_reads(mapping: CompiledMapping) -> Callable[[Any], dict[str, Any]] | None:
     """What `error.to_hub` of a format reads in an error body, as a total function; None where the format has none.
 
     The formats of clients have none here: servers of every kind claim to speak them, and their errors have many shapes.

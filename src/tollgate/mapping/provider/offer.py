@@ -23,7 +23,7 @@ from tollgate.mapping.provider.reported_usage import ReportedUsage
 from tollgate.multipart import encode_form, multipart_type, new_boundary
 
 if TYPE_CHECKING:
-    from tollgate.mapping import Mapping as ProtocolMapping
+    from tollgate.mapping import CompiledMapping
     from tollgate.mapping.edits import EditList
     from tollgate.mapping.in_text import InText
     from tollgate.mapping.pieces import Template
@@ -71,7 +71,7 @@ class Offer:
     protocol: str
     endpoint: str
     """The key under `speaks:`."""
-    mapping: ProtocolMapping
+    mapping: CompiledMapping
     address: Address
     errors: ErrorRules
     timeouts: Timeouts

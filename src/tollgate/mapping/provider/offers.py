@@ -22,7 +22,7 @@ from tollgate.mapping.provider.scopes import Scopes
 from tollgate.tariff import Tariff
 
 if TYPE_CHECKING:
-    from tollgate.mapping import Mapping as ProtocolMapping
+    from tollgate.mapping import CompiledMapping
 
 
 @dataclass(slots=True, eq=False)
@@ -75,7 +75,7 @@ class Offers:
             model=model,
             protocol=config.mapping,
             endpoint=config.protocol,
-            mapping=cast("ProtocolMapping", endpoint.mapping),
+            mapping=cast("CompiledMapping", endpoint.mapping),
             address=address,
             errors=endpoint.errors,
             timeouts=replace(self._timeouts, **model.timeouts),

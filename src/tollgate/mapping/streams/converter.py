@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tollgate.mapping.compiler import Mapping
+from tollgate.mapping.compiler import CompiledMapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault, MappingFailure, failure
 from tollgate.mapping.in_text import InText
@@ -31,8 +31,8 @@ class StreamConverter:
 
     def __init__(
         self,
-        source: Mapping,
-        target: Mapping,
+        source: CompiledMapping,
+        target: CompiledMapping,
         context: Context,
         *,
         frames: bool = False,
@@ -184,7 +184,7 @@ class StreamConverter:
         return self._run.received()
 
 
-def lose_unread(target: Mapping, run: Run, context: Context) -> None:
+def lose_unread(target: CompiledMapping, run: Run, context: Context) -> None:
     """At the end, note as lost what the answer had and the client's format has no field for, in the same words as for a
     whole answer."""
     walker = target.walkers.get("response.from_hub")

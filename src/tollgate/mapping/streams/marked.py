@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tollgate.mapping.compiler import Mapping
+from tollgate.mapping.compiler import CompiledMapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.in_text import InText
 from tollgate.mapping.in_text_scan import Found
@@ -120,7 +120,12 @@ class MarkedRun(Run):
 
 
 def run_of(
-    source: Mapping, writer: EventWriter, context: Context, *, frames: bool = False, in_text: InText | None = None
+    source: CompiledMapping,
+    writer: EventWriter,
+    context: Context,
+    *,
+    frames: bool = False,
+    in_text: InText | None = None,
 ) -> Run:
     """The run of one answer in this format; `in_text`: the provider's marks, instead of the format's own."""
     marks = in_text or source.in_text

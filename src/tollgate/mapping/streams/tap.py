@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tollgate.mapping.compiler import Mapping
+from tollgate.mapping.compiler import CompiledMapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.convert import response_to_hub
 from tollgate.mapping.failures import Fault, MappingFailure
@@ -19,7 +19,7 @@ class Tap:
 
     __slots__ = ("_context", "_rules", "_run")
 
-    def __init__(self, source: Mapping) -> None:
+    def __init__(self, source: CompiledMapping) -> None:
         self._context = Context(lenient=True)
         self._rules = source.stream_in
         self._run = Run(NO_WRITER, self._context, closes=source.stream_closes)
@@ -59,7 +59,7 @@ class Tap:
         return self._run.received()
 
 
-def tap_response(source: Mapping, body: object) -> dict[str, Any]:
+def tap_response(source: CompiledMapping, body: object) -> dict[str, Any]:
     """A whole answer that passes through, as a hub response for usage and stop; {} when it cannot be read."""
     try:
         return response_to_hub(source, body, Context())
@@ -67,7 +67,7 @@ def tap_response(source: Mapping, body: object) -> dict[str, Any]:
         return {}
 
 
-def tap_usage(source: Mapping, body: object) -> dict[str, Any]:
+def tap_usage(source: CompiledMapping, body: object) -> dict[str, Any]:
     """The usage of a whole answer that passes through. The rest is not converted where the mapping's usage can be read
     alone."""
     if source.usage_in is None or type(body) is not dict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tollgate.mapping.compiler import Mapping
+from tollgate.mapping.compiler import CompiledMapping
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import MappingFailure
 from tollgate.mapping.in_text import InText
@@ -31,7 +31,7 @@ def as_written(event: object, name: str | None) -> object:
 
 
 def hub_of_stream(
-    source: Mapping, written: list[object], context: Context, in_text: InText | None = None
+    source: CompiledMapping, written: list[object], context: Context, in_text: InText | None = None
 ) -> dict[str, Any]:
     """The hub response that these events (as examples write them) make; only `{error: ...}` where they report one."""
     if source.stream_in is None:
@@ -46,7 +46,7 @@ def hub_of_stream(
     return run.whole() if run.error is None else {"error": run.error}
 
 
-def stream_from_hub(target: Mapping, hub: dict[str, Any], context: Context) -> list[Out]:
+def stream_from_hub(target: CompiledMapping, hub: dict[str, Any], context: Context) -> list[Out]:
     """A whole answer as a stream: a hub response -> the client's events, each part in one piece."""
     if target.writer is None:
         raise MappingFailure(f"mapping {target.name} has no stream.from_hub", target.file)
