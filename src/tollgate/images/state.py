@@ -13,7 +13,6 @@ from tollgate.errors import BadRequest
 from tollgate.json_bounds import holds_more, too_deep
 
 if TYPE_CHECKING:
-    from tollgate.images.billing import Terms
     from tollgate.images.calls import StepAnswer
     from tollgate.ledger import Generation
     from tollgate.ledger.usage_row import FailedAttempt
@@ -27,28 +26,6 @@ and nobody sends hundreds."""
 UNKNOWN_WORD = "unknown status"
 """The name under which a job's state has the last status word that is not in its provider's file, so that it is logged
 once and not at every poll."""
-
-
-class Watch:
-    """When this process polls a pending job next, how old the job is, and the terms on which this process accepted it
-    (None: an earlier process did). `now` is of a monotonic clock: a job must not look old when the time is changed."""
-
-    __slots__ = ("account_id", "began", "due", "every", "looks", "terms")
-
-    def __init__(self, job: Generation, every: tuple[float, ...], now: float, terms: Terms | None) -> None:
-        self.account_id = job.account_id
-        self.every = every
-        self.terms = terms
-        self.began = now - max(0.0, seconds_since(job.created_at))
-        self.looks = 0
-        self.due = now
-        self.next(now)
-
-    def next(self, now: float) -> None:
-        """Set the time of the next poll, by the intervals in the provider's file, but not within two seconds, because
-        the client may be polling too."""
-        self.due = now + max(2.0, self.every[min(self.looks, len(self.every) - 1)])
-        self.looks += 1
 
 
 def seconds_since(then: datetime) -> float:

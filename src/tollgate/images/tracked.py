@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tollgate.errors import NotDurable, NotFound, Unavailable
 from tollgate.images.billing import Terms, charge_of, usage_row
 from tollgate.images.order import Unsaved
-from tollgate.images.state import Watch, changes, is_job_id, job_facts, seconds_since, with_state
+from tollgate.images.state import changes, is_job_id, job_facts, seconds_since, with_state
 from tollgate.ledger import Generation
 from tollgate.mapping.images.outcome import Outcome
 from tollgate.wire import PENDING
@@ -29,6 +29,28 @@ if TYPE_CHECKING:
 
 _TAKE_BACK_SECONDS = (0.0, 1.0, 4.0)
 """Pauses before each attempt to end a job that could not be stored."""
+
+
+class Watch:
+    """When this process polls a pending job next, how old the job is, and the terms on which this process accepted it
+    (None: an earlier process did). `now` is of a monotonic clock: a job must not look old when the time is changed."""
+
+    __slots__ = ("account_id", "began", "due", "every", "looks", "terms")
+
+    def __init__(self, job: Generation, every: tuple[float, ...], now: float, terms: Terms | None) -> None:
+        self.account_id = job.account_id
+        self.every = every
+        self.terms = terms
+        self.began = now - max(0.0, seconds_since(job.created_at))
+        self.looks = 0
+        self.due = now
+        self.next(now)
+
+    def next(self, now: float) -> None:
+        """Set the time of the next poll, by the intervals in the provider's file, but not within two seconds, because
+        the client may be polling too."""
+        self.due = now + max(2.0, self.every[min(self.looks, len(self.every) - 1)])
+        self.looks += 1
 
 
 class TrackedJobs:
