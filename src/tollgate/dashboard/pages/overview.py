@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from tollgate.dashboard import charts
 from tollgate.dashboard.formatting import MONEY
-from tollgate.dashboard.pages.usage import RANGES, costs_by
+from tollgate.dashboard.pages.usage import Selection, costs_by
 from tollgate.dashboard.visit import Visit
 from tollgate.ledger.reports import Filters
 
@@ -19,8 +19,7 @@ async def show(visit: Visit) -> Response:
     """The start page of the signed-in account."""
     name = visit.me.id
     filters = Filters(account=name)
-    width, count = RANGES["7d"][1:]
-    report = await visit.state.queries.report(filters, width, count)
+    report = await visit.state.queries.report(filters, *Selection("7d").columns)
     newest = await visit.state.queries.rows(Filters(account=name, since=datetime.now(UTC) - timedelta(days=7)), _NEWEST)
     today = await visit.state.queries.report(filters, timedelta(days=1), 2)
     return visit.render(

@@ -24,10 +24,9 @@ _POSITION = re.compile(r"(\d{1,17})-(\d{1,18})", re.ASCII)
 async def show(visit: Visit, scope: Scope) -> Response:
     """The table of requests."""
     selection = read_selection(visit.query)
-    width, count = RANGES[selection.range][1:]
     filters = selection.filters(scope, since=selection.since())
     rows = await visit.state.queries.rows(filters, _PAGE + 1, read_position(visit.query["before"]))
-    whole = await visit.state.queries.report(Filters(account=scope.account), width, count)
+    whole = await visit.state.queries.report(Filters(account=scope.account), *selection.columns)
     names = visit.key_names(row["key_id"] for row in rows)
     labels = visit.key_labels((key for key, _ in whole.by("key_id")), scope.account)
     more = position(rows[_PAGE - 1]) if len(rows) > _PAGE else ""

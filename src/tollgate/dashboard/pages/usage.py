@@ -72,11 +72,15 @@ class Selection:
     account: str = ""
     text: str = ""
 
+    @property
+    def columns(self) -> tuple[timedelta, int]:
+        """Width and number of the columns of the charts."""
+        return RANGES[self.range][1:]
+
     def since(self) -> datetime:
         """The start of the first column of the charts: rows and downloads from then on add up to what the charts
         show."""
-        width, count = RANGES[self.range][1:]
-        return next(bucket_starts(datetime.now(UTC), width, count))
+        return next(bucket_starts(datetime.now(UTC), *self.columns))
 
     def filters(self, scope: Scope, *, since: datetime | None = None) -> Filters:
         """The selected rows, only of those in the scope."""
@@ -113,12 +117,11 @@ def read_selection(query: Form) -> Selection:
 async def show(visit: Visit, scope: Scope) -> Response:
     """Charts and tables of usage."""
     selection = read_selection(visit.query)
-    width, count = RANGES[selection.range][1:]
-    report = await visit.state.queries.report(selection.filters(scope), width, count)
+    report = await visit.state.queries.report(selection.filters(scope), *selection.columns)
     whole = (
         report
         if not set(selection.query()) - {"range"}
-        else await visit.state.queries.report(Filters(account=scope.account), width, count)
+        else await visit.state.queries.report(Filters(account=scope.account), *selection.columns)
     )
     groups = {name: title for name, title in GROUPS.items() if scope.account is None or name != "account_id"}
     by = visit.query["by"] if visit.query["by"] in groups else "model"
