@@ -32,14 +32,18 @@ _TAKE_BACK_SECONDS = (0.0, 1.0, 4.0)
 
 
 class Watch:
-    """When this process polls a pending job next, how old the job is, and the terms on which this process accepted it
-    (None: an earlier process did). `now` is of a monotonic clock: a job must not look old when the time is changed."""
+    """When this process polls a pending job next, how old the job is, what is held for it, and the terms on which this
+    process accepted it (None: an earlier process did). `now` is of a monotonic clock: a job must not look old when the
+    time is changed."""
 
-    __slots__ = ("account_id", "began", "due", "every", "looks", "terms")
+    __slots__ = ("account_id", "began", "due", "every", "hold", "looks", "terms")
 
-    def __init__(self, job: Generation, every: tuple[float, ...], now: float, terms: Terms | None) -> None:
+    def __init__(
+        self, job: Generation, every: tuple[float, ...], now: float, hold: Hold | None, terms: Terms | None
+    ) -> None:
         self.account_id = job.account_id
         self.every = every
+        self.hold = hold
         self.terms = terms
         self.began = now - max(0.0, seconds_since(job.created_at))
         self.looks = 0
@@ -54,26 +58,22 @@ class Watch:
 
 
 class TrackedJobs:
-    """The jobs of one process by id, in `pending`, with the holds on their accounts' credits."""
+    """The jobs of one process by id, in `pending`."""
 
     def __init__(self, services: Services, clock: Callable[[], float] = time.monotonic) -> None:
         self._services = services
         self.clock = clock
-        self._holds: dict[str, Hold] = {}
         self.pending: dict[str, Watch] = {}
 
     def keep(self, generation: Generation, hold: Hold | None, terms: Terms | None = None) -> None:
         """Look after a running job from now on. Without `terms` it is charged by the prices at its end."""
-        if hold is not None:
-            self._holds[generation.id] = hold
-        self.pending[generation.id] = Watch(generation, self.pace(generation), self.clock(), terms)
+        self.pending[generation.id] = Watch(generation, self.pace(generation), self.clock(), hold, terms)
 
     def forget(self, job_id: str) -> None:
         """Stop looking after a job, and release its hold."""
-        self.pending.pop(job_id, None)
-        hold = self._holds.pop(job_id, None)
-        if hold is not None:
-            hold.release()
+        watch = self.pending.pop(job_id, None)
+        if watch is not None and watch.hold is not None:
+            watch.hold.release()
 
     def age(self, generation: Generation) -> float:
         """Seconds since a job was made."""
@@ -154,7 +154,8 @@ class TrackedJobs:
             cost=row.cost if outcome.status == "succeeded" else None,
             updated_at=datetime.now(UTC),
         )
-        hold = self._holds.get(generation.id)
+        watch = self.pending.get(generation.id)
+        hold = watch.hold if watch is not None else None
         try:
             won = await self._services.ledger.generations.update(generation.id, changes(ended, ended=True), row, hold)
         except Unavailable as error:
