@@ -68,10 +68,7 @@ class Minted:
     async def minters_of(self, account_id: str, texts: Collection[str]) -> dict[str, str]:
         """The minters of those of these texts that were given to this account here."""
         sought = await _by_digest(account_id, texts)
-        found = {known: self._recent[known] for known in sought if known in self._recent}
-        if older := [known for known in sought if known not in found]:
-            found |= await self._look_up(older)
-        return {sought[known]: minter for known, minter in found.items()}
+        return {sought[known]: minter for known, minter in (await self._found(sought)).items()}
 
     async def _keep(self, digests: list[bytes], provider: str) -> None:
         """Register these digests for a provider."""
@@ -82,6 +79,13 @@ class Minted:
             self._recent.popitem(last=False)
         await asyncio.to_thread(self._write, [(known, provider, now) for known in digests])
 
+    async def _found(self, digests: Iterable[bytes]) -> dict[bytes, str]:
+        """The providers of those of these digests that are registered."""
+        digests = list(digests)
+        found = {known: self._recent[known] for known in digests if known in self._recent}
+        older = [known for known in digests if known not in found]
+        return found | await self._look_up(older) if older else found
+
     async def _look_up(self, digests: list[bytes]) -> dict[bytes, str]:
         """The providers of those of these digests that are in the file."""
         return await asyncio.to_thread(
@@ -91,12 +95,15 @@ class Minted:
     async def provider_of(self, account_id: str, minted_id: str) -> str | None:
         """The provider that gave this id to this account; None if none did."""
         sought = digest(account_id, minted_id)
-        known = self._recent.get(sought)
-        return known if known is not None else await asyncio.to_thread(self._read, sought)
+        return (await self._found([sought])).get(sought)
 
     async def foreign(self, account_id: str, ids: Iterable[str]) -> str | None:
         """The first of these ids that was given to other accounts but not to this one. Unknown ids are not foreign."""
-        return await asyncio.to_thread(self._first_foreign, account_id, list(ids))
+        ids = list(ids)
+        found = await self._found(remembered(account_id, ids))
+        return next(
+            (each for each in ids if digest(SOMEBODY, each) in found and digest(account_id, each) not in found), None
+        )
 
     def close(self) -> None:
         """Close the file."""
@@ -187,13 +194,6 @@ class Minted:
         except (sqlite3.Error, OSError) as error:
             log.error("%s: which provider keeps what a request names cannot be read: %s", self._path, error)
             raise Unavailable("what the request refers to cannot be looked up now") from None
-
-    def _first_foreign(self, account_id: str, ids: list[str]) -> str | None:
-        def known(account: str, each: str) -> bool:
-            sought = digest(account, each)
-            return sought in self._recent or self._read(sought) is not None
-
-        return next((each for each in ids if known(SOMEBODY, each) and not known(account_id, each)), None)
 
 
 def written(path: Path) -> list[tuple[bytes, str, int]]:

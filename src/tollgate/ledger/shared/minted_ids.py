@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 
 from tollgate.errors import TollgateError
 from tollgate.ledger.shared.connections import Connections
-from tollgate.remembered.minted import KEEP_SECONDS, SOMEBODY, Minted, digest, remembered
+from tollgate.remembered.minted import KEEP_SECONDS, Minted
 
 log = logging.getLogger("tollgate.minted")
 
@@ -41,14 +40,3 @@ class SharedRegister(Minted):
                 "SELECT digest, provider FROM tollgate.minted WHERE digest = ANY($1::bytea[])", digests
             )
         }
-
-    async def provider_of(self, account_id: str, minted_id: str) -> str | None:
-        sought = digest(account_id, minted_id)
-        return (await self._look_up([sought])).get(sought)
-
-    async def foreign(self, account_id: str, ids: Iterable[str]) -> str | None:
-        ids = list(ids)
-        found = await self._look_up(remembered(account_id, ids))
-        return next(
-            (each for each in ids if digest(SOMEBODY, each) in found and digest(account_id, each) not in found), None
-        )
