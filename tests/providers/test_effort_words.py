@@ -28,6 +28,9 @@ def sent(provider: str, model: str, reasoning: dict[str, Any], **more: Any) -> d
         ("dashscope", "qwen/qwen3-max", {"enable_thinking": True}, {"enable_thinking": False}),
         ("xai", "x-ai/grok-4.20", {"reasoning_effort": "low"}, {}),
         ("mistral", "mistralai/mistral-medium", {"reasoning_effort": "high"}, {}),
+        ("groq", "openai/gpt-oss-20b", {"reasoning_effort": "low"}, {}),
+        ("groq", "meta-llama/llama-3.3-70b-versatile", {}, {}),
+        ("cerebras", "qwen/qwen3.8-27b", {"reasoning_effort": "low"}, {"reasoning_effort": "none"}),
     ],
     ids=lambda value: value if isinstance(value, str) and "/" not in value else "",
 )
