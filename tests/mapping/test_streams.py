@@ -497,6 +497,67 @@ def test_cumulative_text_that_changes_is_reported() -> None:
     assert converter.lost == ["text that the provider changed after it was sent"]
 
 
+PATCHES = """
+mapping: patches
+stream:
+  to_hub:
+    $let: {at: "{{ $.path | split('/') }}"}
+    always:
+      - {$when: $.add, open: {kind: $.add.kind, key: "$at[2]", id: $.add.id, name: $.add.name}}
+      - {$when: $.value is string, delta: {key: "$at[2]", text: $.value}}
+      - {$when: $.all, delta: {key: "$at[2]", so_far: $.all}}
+      - {stop: {reason: $.why}}
+"""
+
+
+def converted_patches(*events: dict[str, Any]) -> StreamConverter:
+    converter = StreamConverter(compile_mapping(document(PATCHES)), compile_mapping(document(TARGET)), Context())
+    for event in events:
+        converter.feed(event)
+    converter.finish()
+    return converter
+
+
+def test_a_delta_without_kind_continues_the_part_with_its_key_or_the_last_one() -> None:
+    converter = converted_patches(
+        {"path": "/parts/0", "add": {"kind": "reasoning"}},
+        {"path": "/parts/0/text", "value": "Hm"},
+        {"value": "m."},
+        {"path": "/parts/1", "add": {"kind": "text"}},
+        {"path": "/parts/1/text", "value": "Hel"},
+        {"value": "lo"},
+        {"path": "/parts/2", "add": {"kind": "tool_call", "id": "c1", "name": "f"}},
+        {"path": "/parts/3", "add": {"kind": "tool_call", "id": "c2", "name": "g"}},
+        {"path": "/parts/2/args", "value": '{"a"'},
+        {"value": ":1"},
+        {"path": "/parts/3/args", "value": '{"b"'},
+        {"value": ":2}"},
+        {"path": "/parts/2/args", "value": "}", "why": "tool"},
+    )
+    assert [(part["kind"], part.get("text") or part.get("args")) for part in converter.parts()] == [
+        ("reasoning", "Hmm."),
+        ("text", "Hello"),
+        ("tool_call", '{"a":1}'),
+        ("tool_call", '{"b":2}'),
+    ]
+    assert converter.lost == []
+
+
+def test_a_cumulative_delta_without_kind_grows_the_part_with_its_key() -> None:
+    converter = converted_patches(
+        {"path": "/parts/0", "add": {"kind": "text"}},
+        {"path": "/parts/0", "all": "Hel"},
+        {"path": "/parts/0", "all": "Hello", "why": "end"},
+    )
+    assert [part["text"] for part in converter.parts()] == ["Hello"]
+
+
+def test_a_delta_without_kind_for_a_part_that_was_not_opened_is_reported() -> None:
+    converter = converted_patches({"path": "/parts/7/text", "value": "Hi"}, {"value": "Ho", "why": "end"})
+    assert converter.parts() == []
+    assert converter.lost == ["text of a part that was not opened"]
+
+
 LEAFWISE = """
 mapping: leafwise
 stream:

@@ -13,7 +13,7 @@ def repeats_arguments(call: Part, text: str | None) -> bool:
 class Addressing:
     """The parts of one answer by key and id. Tool calls are found by both, because upstreams use both loosely."""
 
-    __slots__ = ("_by_id", "_by_key", "_closes", "last_call")
+    __slots__ = ("_by_id", "_by_key", "_closes", "last_call", "recent")
 
     def __init__(self, *, closes: bool) -> None:
         self._closes = closes
@@ -22,9 +22,13 @@ class Addressing:
         self._by_id: dict[str, Part] = {}
         """Tool calls only."""
         self.last_call: Part | None = None
+        self.recent: Part | None = None
+        """The part that the last delta was about, or that has begun since. It may be out of date while no part is held
+        back: then only the open part can be continued."""
 
     def add(self, part: Part) -> None:
         """A part begins."""
+        self.recent = part
         if part.key is not None:
             self._by_key[part.key] = part
         if part.kind == "tool_call":

@@ -122,6 +122,18 @@ class Run(Parts):
     steady = delta
     """A delta where nothing else depends on the text: `alike.py` may handle the events like it."""
 
+    def more_of(self, key: object = None, text: object = None, details: Details | None = None) -> None:
+        """A delta that does not name its kind: more of the part with this key, without a key of the part that the last
+        delta was about, or that has begun since."""
+        if key is not None:
+            part = self._addressing.at(key)
+        else:
+            part = self._addressing.recent if self._held else self._current
+        if part is None:
+            self.context.lose("text of a part that was not opened")
+            return
+        self.delta(part.kind, part.key, text, details)
+
     def _take_delta(self, kind: str, key: object, text: str | None, details: Details) -> None:
         """A delta that is more than text for the current part: it may begin a part, or belong to one that waits."""
         owner = self._addressing.at(key) if key is not None else None
@@ -131,6 +143,8 @@ class Run(Parts):
                 return  # such as the call of a tool that the provider runs itself
             key, aside = None, True  # some servers send text in the block of a call, and thoughts in that of a text
         part = self._find(kind, key, details)
+        if part is not None:
+            self._addressing.recent = part
         if part is None:
             if aside and not (text and not text.isspace()):
                 return

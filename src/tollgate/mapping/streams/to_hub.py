@@ -59,8 +59,10 @@ OPERATIONS: dict[str, Operation] = {
         Operation(
             "delta",
             (*_PART_FIELDS, "so_far", "leaves", "steady"),
-            ("kind",),
-            "more of a part; opens it when it is not open, does nothing when there is nothing in it; "
+            (),
+            "more of a part; opens it when it is not open, does nothing when there is nothing in it; without `kind` it "
+            "continues the part that was opened with this `key`, or without a `key` the part that the last one was "
+            "about; "
             "`so_far` instead of `text` where every event holds all of the text up to here; `leaves` instead of `text` "
             "where JSON comes leaf by leaf: a list of `{path, value, more}` (`more: true`: the text there goes on) "
             "and `{last: true}` when it is complete; `steady: true` promises "
@@ -100,8 +102,20 @@ def compile_stream_in(unit: Unit, node: Node) -> bool:
     code = unit.module.function(f"{STREAM_IN}(D, R, C)", node.mark.line)
     names = {**ENGINE, "": document_var(Reads()), "event": EVENT, "run": RUN, "seen": SEEN, "whole": WHOLE}
     scope = Scope(names, of_answer=True)
+    _check_continued(unit, node)
     _rules(Site(unit, code, scope), node, top=True)
     return any(isinstance(rule, Map) and "close" in rule.entries for rule in walk(node))
+
+
+def _check_continued(unit: Unit, node: Node) -> None:
+    """Note each delta without a kind if no rule opens a part that it could continue."""
+    rules = [rule for rule in walk(node) if isinstance(rule, Map)]
+    if any("open" in rule.entries for rule in rules):
+        return
+    for rule in rules:
+        delta = rule.get("delta")
+        if isinstance(delta, Map) and "kind" not in delta.entries:
+            unit.mistake(delta, "`delta` needs `kind`", "without it, it continues a part that an `open` began")
 
 
 def names_matched(node: Node) -> frozenset[str]:
@@ -252,15 +266,15 @@ def _emit_fields(site: Site, name: str, node: Node, line: int) -> None:
         named = _NAMED & given.keys()
         # without a name the fields are new information, however late
         with site.code.block("if not R.known", line) if named else nullcontext():
-            _call(site, "start", name, given, line)
+            _call(site, "start", OPERATIONS[name].by_place, given, line)
     elif name == "stop":
         _do(site, f"R.finished({given.get('reason', 'None')}, {given.get('text', 'None')})", line)
     elif name == "delta":
         _delta(site, given, line, "steady" if "steady" in node.entries else "delta")
     elif name == "close" and "late" in node.entries:
-        _call(site, "close_late", "close", given, line)
+        _call(site, "close_late", OPERATIONS[name].by_place, given, line)
     else:
-        _call(site, name, name, given, line)
+        _call(site, name, OPERATIONS[name].by_place, given, line)
 
 
 _PROMISES = ("steady", "late")
@@ -272,7 +286,8 @@ def _delta(site: Site, given: dict[str, str], line: int, method: str) -> None:
     for field, grow in (("so_far", "grown"), ("leaves", "leafwise")):
         if field in given:
             held = site.temp()
-            site.code.add(f"{held} = R.{grow}({given['kind']}, {given.get('key', 'None')}, {given.pop(field)})", line)
+            kind, key = given.get("kind", "None"), given.get("key", "None")
+            site.code.add(f"{held} = R.{grow}({kind}, {key}, {given.pop(field)})", line)
             given["text"] = held
     tests = []
     for key, value in given.items():
@@ -281,14 +296,16 @@ def _delta(site: Site, given: dict[str, str], line: int, method: str) -> None:
         held = given[key] = site.temp()
         site.code.add(f"{held} = {value}", line)
         tests.append(f"{held} is not None")
+    by_place = OPERATIONS["delta"].by_place
+    if "kind" not in given:
+        method, by_place = "more_of", by_place[1:]
     with site.code.block(f"if {' or '.join(tests) or 'False'}", line):
-        _call(site, method, "delta", given, line)
+        _call(site, method, by_place, given, line)
 
 
-def _call(site: Site, method: str, name: str, given: dict[str, str], line: int) -> None:
-    order = OPERATIONS[name].by_place
-    arguments = [given.get(key, "None") for key in order]
-    more = {key: value for key, value in given.items() if key not in order}
+def _call(site: Site, method: str, by_place: tuple[str, ...], given: dict[str, str], line: int) -> None:
+    arguments = [given.get(key, "None") for key in by_place]
+    more = {key: value for key, value in given.items() if key not in by_place}
     if more:
         made = (
             "{" + ", ".join(f"{key!r}: {value}" for key, value in more.items()) + "}"
@@ -338,6 +355,10 @@ def _mistaken_keys(name: str, node: Map) -> Iterator[tuple[Node | Mark, str, str
     for key in operation.needs:
         if key not in node.entries:
             yield node, f"`{name}` needs `{key}`", ""
+    if name == "delta" and "kind" not in node.entries:
+        for key in ("leaves", "steady"):
+            if key in node.entries:
+                yield node.keys[key], f"`{key}` needs `kind` beside it", ""
 
 
 def _mistaken_kind(node: Map) -> Iterator[tuple[Node | Mark, str, str]]:
