@@ -112,6 +112,36 @@ def test_a_document_that_is_no_array_is_one_event(document: bytes) -> None:
     assert [data for _, data, _ in decode("json-array", document)] == [document.lstrip(b"[")]
 
 
+BETWEEN = {
+    "record separators": b'\x1e{"a":\n1}\n\x1e[2]\n\x1e{"b":"{"}\n',
+    "lengths": b'8\n{"a":\n1}3\n[2]9\n{"b":"{"}\n',
+    "headers": b'Content-Length: 8\r\nDate: Mon, 1 Jan\r\n\r\n{"a":\n1}Content-Length: 3\r\n\r\n[2]X: "]"\r\n\r\n{"b":"{"}',
+    "boundaries": b'--x\r\nC: "y"\r\n\r\n{"a":\n1}\r\n--x\r\n\r\n[2]\r\n--x\r\n\r\n{"b":"{"}\r\n--x--\r\n',
+    "nothing": b'{"a":\n1}[2]{"b":"{"}',
+}
+
+
+@pytest.mark.parametrize("stream", BETWEEN.values(), ids=BETWEEN)
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_json_documents_are_found_with_other_text_between_them(stream: bytes, size: int) -> None:
+    frames = decode("json-array", *(stream[at : at + size] for at in range(0, len(stream), size)))
+    assert [data for _, data, _ in frames] == [b'{"a":\n1}', b"[2]", b'{"b":"{"}']
+
+
+def test_a_document_that_is_cut_off_is_returned_for_the_error_message() -> None:
+    assert [data for _, data, _ in decode("json-array", b'\x1e{"a":1}\n\x1e{"b":')] == [b'{"a":1}', b'{"b":']
+
+
+def test_values_without_brackets_between_documents_are_events() -> None:
+    assert [data for _, data, _ in decode("json-array", b'{"a":1}, 7, "x", {}\n"end"')] == [
+        b'{"a":1}',
+        b"7",
+        b'"x"',
+        b"{}",
+        b'"end"',
+    ]
+
+
 @pytest.mark.parametrize("begins", [b"[", b"{},"], ids=["in the array", "after a document"])
 def test_many_commas_of_an_array_take_linear_time(begins):
     """In quadratic time these take minutes."""

@@ -143,7 +143,8 @@ _BETWEEN = b" \t\r\n,"
 class ArrayDecoder:
     """One JSON array whose elements are the events; each is returned as soon as it is complete.
 
-    A document that is not an array (such as an error object in place of a stream) is one frame.
+    A document that is not an array (such as an error object in place of a stream) is one frame. Documents may follow
+    each other, with other text before each: a record separator (RFC 7464), a length, header lines, a boundary.
     """
 
     def __init__(self, max_frame_bytes: int) -> None:
@@ -190,6 +191,8 @@ class ArrayDecoder:
             if self._base < 0:
                 self._base = 1 if byte == b"[" else 0
                 self._from = self._at if byte == b"[" else 0
+            if self._depth == 0 == self._base:
+                self._from = self._at - 1
             self._depth += 1
         elif byte in (b"]", b"}"):
             self._depth -= 1
@@ -201,12 +204,13 @@ class ArrayDecoder:
                 self._emit(frames, self._at - 1)  # a last element that is not an object or list
                 self._base = 0
         elif self._depth == self._base:
-            self._emit(frames, self._at - 1)
+            self._emit(frames, self._at - 1, is_text=self._base == 0)
 
-    def _emit(self, frames: list[Frame], end: int) -> None:
+    def _emit(self, frames: list[Frame], end: int, *, is_text: bool = False) -> None:
+        """Add a frame with the bytes up to `end`. `is_text`: they may be the text between two documents."""
         held = self._held
         data = bytes(held[self._from : end]).strip(_BETWEEN)
-        if data:
+        if data and not (is_text and not _is_json(data)):
             frames.append(Frame(None, data))
         # also if there are only commas: otherwise each is scanned again, and 400 kB of them take many minutes
         del held[:end]
@@ -217,7 +221,17 @@ class ArrayDecoder:
         rest = bytes(self._held[self._from :]).strip(_BETWEEN + (b"]" if self._depth == 0 else b""))
         self._held.clear()
         self._at = self._from = 0
+        if self._base == 0 == self._depth and not _is_json(rest):
+            return []  # text after the last document, such as a closing boundary
         return [Frame(None, rest)] if rest else []
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except ValueError:
+        return False
+    return True
 
 
 class EventStreamFrames:
