@@ -186,6 +186,18 @@ async def test_a_job_without_a_stream_is_cancelled_before_the_next_route_answers
     assert first.requests[2:] == ["DELETE /jobs/j%2F1"] and second.requests == ["POST /jobs", "GET /streams/j%2F1"]
 
 
+async def test_a_job_whose_answer_names_no_stream_is_cancelled(tmp_path):
+    """As a job whose answer names no address to poll."""
+    write_mapping(tmp_path, "jobs", ONLY_STREAM)
+    jobs = StreamingJobs()
+    async with inprocess(
+        tmp_path, providers={"acme": provider(CANCELLED.replace("$.id", "$.at", 1))}, apps={"acme": jobs}
+    ) as here:
+        assert (await here.post("/v1/chat/completions", {**ASK, "stream": True})).status_code == 500
+        await here.services.settlements.drain(SECONDS)
+    assert jobs.requests == ["POST /jobs", "DELETE /jobs/j%2F1"]
+
+
 MISTAKES = {
     "a format without a stream": (MAPPING, STREAM_POLL, "has no stream.to_hub"),
     "polling in a format that is only streamed": (ONLY_STREAM, BOTH, "has no response.to_hub"),

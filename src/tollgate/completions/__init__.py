@@ -17,7 +17,7 @@ from tollgate.completions.minters import minters_of, readers
 from tollgate.completions.models import check_consulted, model_of
 from tollgate.completions.naming import asked_model
 from tollgate.completions.off_loop import run_off_loop
-from tollgate.completions.polling import cancel_job, cancelling, referred_stream, stream_calls
+from tollgate.completions.polling import Job, streamed_job
 from tollgate.completions.request import CompletionRequest, read_request
 from tollgate.completions.retry import settle_failure, try_routes
 from tollgate.completions.sealed import holds_sealed
@@ -29,7 +29,6 @@ from tollgate.errors import ModelNotFound
 from tollgate.mapping import MappingFailure
 from tollgate.routing import Offer, Plan, fingerprint, plan
 from tollgate.services import Inbound, Reply, Services
-from tollgate.upstream import Call
 
 __all__ = ["complete", "count_tokens"]
 
@@ -119,7 +118,7 @@ async def _routes(exchange: Exchange, request: CompletionRequest, last: str | No
 async def _answer(exchange: Exchange, offer: Offer) -> Reply:
     """The reply of one route; returns as soon as the route begins to answer."""
     answer = await send(exchange, offer)
-    cancel: Call | None = None
+    job: Job | None = None
     try:
         if not exchange.attempt.converts and (offer.marked or not (offer.streams if exchange.stream else offer.whole)):
             if exchange.is_long():
@@ -127,12 +126,12 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
             else:
                 convert_instead(exchange, offer)
         if offer.polling is not None and asks_stream(exchange, offer):
-            call, cancel = await stream_calls(exchange, offer, answer)
-            answer = await referred_stream(exchange, offer, call)
+            job = await streamed_job(exchange, offer, answer)
+            answer = await job.stream()
         if exchange.stream and offer.streams:
             reply = await stream_reply(exchange, offer, answer)
-            if cancel is not None and reply.stream is not None:
-                reply.stream = cancelling(exchange, offer, reply.stream, cancel)
+            if job is not None and reply.stream is not None:
+                reply.stream = job.cancelled_early(reply.stream)
             return reply
         try:
             return await (whole_reply if offer.whole else gathered_reply)(exchange, offer, answer)
@@ -140,6 +139,6 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
             raise AttemptFailed(unfit_answer(offer, failure)) from None
     except BaseException:
         answer.abort()
-        if cancel is not None:
-            cancel_job(exchange, offer, cancel)
+        if job is not None:
+            job.cancel()
         raise

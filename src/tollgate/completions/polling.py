@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.errors import UpstreamError, UpstreamFailed, UpstreamRejected, UpstreamTimeout
 from tollgate.mapping import MappingFailure
 from tollgate.mapping.provider.error_details import retry_after
-from tollgate.mapping.provider.polling import CallTarget, JobAnswer, NoAddress, Polling
+from tollgate.mapping.provider.polling import CallTarget, JobAnswer, NoAddress
 from tollgate.upstream import Answer, Call, call_to
 
 if TYPE_CHECKING:
@@ -39,21 +39,18 @@ async def finished_answer(exchange: Exchange, offer: Offer, answer: Answer, raw:
 
     Raises `AttemptFailed` when no answer is ready in time. Cancels the job then, and when the client leaves.
     """
-    polling = offer.polling
-    assert polling is not None
-    first = await _job_answer(answer, raw)
-    if first.body is None or not polling.waits(first):
+    job = Job(exchange, offer, await _job_answer(answer, raw))
+    if job.first.body is None or not job.polling.waits(job.first):
         return answer, raw
     began = time.perf_counter()
     try:
         async with asyncio.timeout(offer.timeouts.total):
-            finished = await _wait(exchange, offer, polling, first)
+            finished = await job.finished()
         # the first answer only said that the job was accepted
         exchange.attempt.first_byte_ms = exchange.inbound.elapsed_ms()
         return finished
     except BaseException as error:
-        if polling.cancel is not None:
-            exchange.services.settlements.spawn(_cancel(exchange, offer, polling.cancel, first))
+        job.cancel()
         if isinstance(error, TimeoutError):
             raise AttemptFailed(UpstreamTimeout("total", offer.timeouts.total)) from None
         raise
@@ -61,82 +58,130 @@ async def finished_answer(exchange: Exchange, offer: Offer, answer: Answer, raw:
         exchange.upstream_ms += (time.perf_counter() - began) * 1000
 
 
-async def stream_calls(exchange: Exchange, offer: Offer, answer: Answer) -> tuple[Call, Call | None]:
-    """The call for the stream that a route's first answer refers to, and the call that cancels its job, if the file
-    defines one. Raises `AttemptFailed` when the first answer reports a failure or has no address."""
-    polling = offer.polling
-    assert polling is not None and polling.stream is not None
-    first = await _job_answer(answer, await read_answer(exchange, answer))
-    verdict = offer.errors.judge(answer.status, answer.headers, first.body)
+async def streamed_job(exchange: Exchange, offer: Offer, answer: Answer) -> Job:
+    """The job whose stream a route's first answer refers to. Raises `AttemptFailed` when that answer reports a
+    failure."""
+    job = Job(exchange, offer, await _job_answer(answer, await read_answer(exchange, answer)))
+    verdict = offer.errors.judge(answer.status, answer.headers, job.first.body)
     if verdict is not None:
         raise AttemptFailed(verdict.error())
-    call = _call(exchange, offer, polling.stream, first, stream=True)
-    return call, _call(exchange, offer, polling.cancel, first) if polling.cancel is not None else None
+    return job
 
 
-async def referred_stream(exchange: Exchange, offer: Offer, call: Call) -> Answer:
-    """The stream that a route's first answer refers to. Raises `AttemptFailed` when there is none."""
-    began = time.perf_counter()
-    try:
-        answer = await exchange.services.client.open(call)
-    except UpstreamError as error:
-        raise AttemptFailed(error) from None
-    exchange.first_byte(began)
-    exchange.attempt.first_byte_ms = exchange.inbound.elapsed_ms()  # the first answer only held the address
-    try:
-        await check_head(answer, offer, stream=True)
-    except AttemptFailed as failed:
-        raise AttemptFailed(_after_acceptance(failed.error, answer)) from None
-    return answer
+class Job:
+    """The job that a request began at a provider: the calls whose addresses follow from its first answer."""
 
+    def __init__(self, exchange: Exchange, offer: Offer, first: JobAnswer) -> None:
+        assert offer.polling is not None
+        self.polling = offer.polling
+        self.first = first
+        self._exchange = exchange
+        self._offer = offer
 
-def cancel_job(exchange: Exchange, offer: Offer, cancel: Call) -> None:
-    """Cancel a job, in a task of its own."""
-    exchange.services.settlements.spawn(_sent_cancel(exchange, offer, cancel))
-
-
-async def cancelling(
-    exchange: Exchange, offer: Offer, stream: AsyncIterator[bytes], cancel: Call
-) -> AsyncIterator[bytes]:
-    """A client's stream; its job is cancelled when the client leaves early or the time budget is over."""
-    try:
-        async for block in stream:
-            yield block
-    finally:
-        await stream.aclose()  # type: ignore[attr-defined]
-        if not exchange.settled or isinstance(exchange.attempt.failure, UpstreamTimeout):
-            cancel_job(exchange, offer, cancel)
-
-
-async def _wait(exchange: Exchange, offer: Offer, polling: Polling, first: JobAnswer) -> tuple[Answer, bytes]:
-    assert polling.again is not None
-    missed, latest = 0, first
-    for pause in _pauses(polling):
-        # a 202 may say how long the next poll should wait (RFC 9110, section 10.2.3)
-        await asyncio.sleep(max(pause, retry_after(latest.http["headers"]) or 0))
+    async def stream(self) -> Answer:
+        """The stream of the answer. Raises `AttemptFailed` when there is none."""
+        exchange, polling = self._exchange, self.polling
+        assert polling.stream is not None
+        call = self._call(polling.stream, stream=True)
+        began = time.perf_counter()
         try:
-            answer, raw = await _poll(exchange, offer, polling.again, first)
+            answer = await exchange.services.client.open(call)
+        except UpstreamError as error:
+            raise AttemptFailed(error) from None
+        exchange.first_byte(began)
+        exchange.attempt.first_byte_ms = exchange.inbound.elapsed_ms()  # the first answer only held the address
+        try:
+            await check_head(answer, self._offer, stream=True)
+        except AttemptFailed as failed:
+            raise AttemptFailed(_after_acceptance(failed.error, answer)) from None
+        return answer
+
+    async def finished(self) -> tuple[Answer, bytes]:
+        """The finished answer and its bytes. Raises `AttemptFailed` when the job fails."""
+        polling, offer = self.polling, self._offer
+        assert polling.again is not None
+        missed, latest = 0, self.first
+        for pause in chain(polling.every, repeat(polling.every[-1])):
+            # a 202 may say how long the next poll should wait (RFC 9110, section 10.2.3)
+            await asyncio.sleep(max(pause, retry_after(latest.http["headers"]) or 0))
+            try:
+                answer, raw = await self._poll(polling.again)
+            except _Missed as miss:
+                missed += 1
+                if missed > _MOST_MISSED:
+                    raise AttemptFailed(miss.error) from None
+                continue
+            missed = 0
+            latest = await _job_answer(answer, raw)
+            if not polling.waits(latest):
+                break
+        if polling.fetch is None:
+            return answer, raw
+        verdict = offer.errors.judge(answer.status, answer.headers, latest.body)
+        if verdict is not None:  # the document fetched next need not show the failure
+            raise AttemptFailed(verdict.error(latest.body))
+        try:
+            answer, raw = await self._poll(polling.fetch, latest)
         except _Missed as miss:
-            missed += 1
-            if missed > _MOST_MISSED:
-                raise AttemptFailed(miss.error) from None
-            continue
-        missed = 0
-        last = latest = await _job_answer(answer, raw)
-        if not polling.waits(last):
-            break
-    if polling.fetch is None:
-        return answer, raw
-    verdict = offer.errors.judge(answer.status, answer.headers, last.body)
-    if verdict is not None:  # the document fetched next need not show the failure
-        raise AttemptFailed(verdict.error(last.body))
-    try:
-        answer, raw = await _poll(exchange, offer, polling.fetch, first, last)
-    except _Missed as miss:
-        raise AttemptFailed(miss.error) from None
-    fetched = await _parsed(raw) if polling.keep is not None else None
-    whole = polling.with_kept_fields(last, fetched)
-    return answer, raw if whole is fetched else orjson.dumps(whole)
+            raise AttemptFailed(miss.error) from None
+        fetched = await _parsed(raw) if polling.keep is not None else None
+        whole = polling.with_kept_fields(latest, fetched)
+        return answer, raw if whole is fetched else orjson.dumps(whole)
+
+    def cancel(self) -> None:
+        """Cancel the job, in a task of its own, if the file says how."""
+        if self.polling.cancel is not None:
+            self._exchange.services.settlements.spawn(self._cancel(self.polling.cancel))
+
+    async def cancelled_early(self, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """A client's stream; the job is cancelled when the client leaves early or the time budget is over."""
+        exchange = self._exchange
+        try:
+            async for block in stream:
+                yield block
+        finally:
+            await stream.aclose()  # type: ignore[attr-defined]
+            if not exchange.settled or isinstance(exchange.attempt.failure, UpstreamTimeout):
+                self.cancel()
+
+    async def _poll(self, target: CallTarget, last: JobAnswer | None = None) -> tuple[Answer, bytes]:
+        """One call and its successful answer. Raises `_Missed` for a temporary failure, else `AttemptFailed`."""
+        try:
+            async with await self._exchange.services.client.open(self._call(target, last)) as answer:
+                raw = await answer.read(MAX_ANSWER_BYTES)
+        except UpstreamError as error:
+            raise (AttemptFailed if error.alarm is not None else _Missed)(error) from None
+        if 200 <= answer.status < 300:
+            return answer, raw
+        body = await _parsed(raw)
+        content = raw.decode("utf-8", "replace") if body is None else body
+        verdict = self._offer.errors.judge(answer.status, answer.headers, content)
+        assert verdict is not None
+        failure = _after_acceptance(verdict.error(body), answer)
+        raise (_Missed if verdict.kind == "later" else AttemptFailed)(failure)
+
+    async def _cancel(self, target: CallTarget) -> None:
+        """Ask the provider to stop the job. A failure is only logged."""
+        provider = self._offer.provider
+        try:
+            async with await self._exchange.services.client.open(self._call(target)) as answer:
+                if answer.status >= 400:
+                    log.warning("provider %s: cancelling a job was answered with %s", provider, answer.status)
+        except (AttemptFailed, UpstreamError) as error:
+            log.warning("provider %s: a job could not be cancelled: %s", provider, error)
+
+    def _call(self, target: CallTarget, last: JobAnswer | None = None, *, stream: bool = False) -> Call:
+        """Raises `AttemptFailed` when the answers have no address for the call."""
+        offer = self._offer
+        try:
+            url = target.address(self.first, offer.model_facts, self.polling.variables, last)
+        except (NoAddress, MappingFailure) as error:
+            log.error("provider %s: %s", offer.provider, error)
+            message = "the provider's answer does not say where the rest is"
+            raise AttemptFailed(UpstreamFailed(message)) from None
+        sent = offer.headers(self._exchange.inbound.headers, stream=stream)
+        headers = {name: value for name, value in sent.items() if name != "content-type"}
+        return call_to(offer, target.method, url, headers, stream=stream)
 
 
 class _Missed(Exception):
@@ -147,70 +192,11 @@ class _Missed(Exception):
         self.error = error
 
 
-async def _poll(
-    exchange: Exchange, offer: Offer, target: CallTarget, first: JobAnswer, last: JobAnswer | None = None
-) -> tuple[Answer, bytes]:
-    """One call and its successful answer. Raises `_Missed` for a temporary failure, else `AttemptFailed`."""
-    try:
-        async with await exchange.services.client.open(_call(exchange, offer, target, first, last)) as answer:
-            raw = await answer.read(MAX_ANSWER_BYTES)
-    except UpstreamError as error:
-        raise (AttemptFailed if error.alarm is not None else _Missed)(error) from None
-    if 200 <= answer.status < 300:
-        return answer, raw
-    body = await _parsed(raw)
-    content = raw.decode("utf-8", "replace") if body is None else body
-    verdict = offer.errors.judge(answer.status, answer.headers, content)
-    assert verdict is not None
-    failure = _after_acceptance(verdict.error(body), answer)
-    raise (_Missed if verdict.kind == "later" else AttemptFailed)(failure)
-
-
 def _after_acceptance(failure: UpstreamError, answer: Answer) -> UpstreamError:
     """A failure of a later call. The provider has accepted the request, so that this is not the caller's mistake."""
     if isinstance(failure, UpstreamRejected):
         return UpstreamFailed(failure.message, upstream_status=answer.status)
     return failure
-
-
-def _call(
-    exchange: Exchange,
-    offer: Offer,
-    target: CallTarget,
-    first: JobAnswer,
-    last: JobAnswer | None = None,
-    *,
-    stream: bool = False,
-) -> Call:
-    assert offer.polling is not None
-    try:
-        url = target.address(first, offer.model_facts, offer.polling.variables, last)
-    except (NoAddress, MappingFailure) as error:
-        log.error("provider %s: %s", offer.provider, error)
-        message = "the provider's answer does not say where the rest is"
-        raise AttemptFailed(UpstreamFailed(message)) from None
-    sent = offer.headers(exchange.inbound.headers, stream=stream)
-    headers = {name: value for name, value in sent.items() if name != "content-type"}
-    return call_to(offer, target.method, url, headers, stream=stream)
-
-
-async def _cancel(exchange: Exchange, offer: Offer, target: CallTarget, first: JobAnswer) -> None:
-    try:
-        call = _call(exchange, offer, target, first)
-    except AttemptFailed as error:
-        log.warning("provider %s: a job could not be cancelled: %s", offer.provider, error)
-        return
-    await _sent_cancel(exchange, offer, call)
-
-
-async def _sent_cancel(exchange: Exchange, offer: Offer, call: Call) -> None:
-    """Ask the provider to stop a job. A failure is only logged."""
-    try:
-        async with await exchange.services.client.open(call) as answer:
-            if answer.status >= 400:
-                log.warning("provider %s: cancelling a job was answered with %s", offer.provider, answer.status)
-    except UpstreamError as error:
-        log.warning("provider %s: a job could not be cancelled: %s", offer.provider, error)
 
 
 async def _job_answer(answer: Answer, raw: bytes) -> JobAnswer:
@@ -229,7 +215,3 @@ def _read(raw: bytes) -> Any:
         return None if holds_too_much(raw) else orjson.loads(raw)
     except orjson.JSONDecodeError:
         return None
-
-
-def _pauses(polling: Polling) -> Iterator[float]:
-    return chain(polling.every, repeat(polling.every[-1]))
