@@ -50,8 +50,8 @@ class ConvertedStream(Stage):
         self._converter = StreamConverter(
             offer.mapping, exchange.client_format, context, frames=True, defer_errors=True, in_text=offer.in_text
         )
-        self._plain = self._events.plain and offer.usage.read is None
         self._rule = UsageRule(offer.usage.read) if offer.usage.read is not None else None
+        self._plain = self._events.plain and self._rule is None
         self._received = 0
         self._received_any = False
         self._opening = opening_of(exchange, offer)
