@@ -38,8 +38,7 @@ Discovered = Mapping[str, tuple[Model, ...]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runtime:
-    """One version of the configuration, compiled. `providers` has those that are on (`gateway.providers` has all);
-    `fingerprints` has what each was compiled from."""
+    """One version of the configuration, compiled. `providers` has those that are on (`gateway.providers` has all)."""
 
     gateway: Gateway
     mappings: Mapping[str, CompiledMapping]
@@ -47,11 +46,11 @@ class Runtime:
     catalog: Catalog
     images: ImageOffers
     loaded: Loaded
-    fingerprints: Mapping[str, Any] = field(default_factory=dict, repr=False)
     offered: Mapping[str, tuple[Route, ...]] = field(default_factory=dict, repr=False)
-    """The routes of each provider."""
+    """The routes of each provider, for the next build."""
     made_from: Mapping[str, tuple[Route, ...]] = field(default_factory=dict, repr=False)
-    """The routes from which each model of the catalog was made, before they got the catalog's price."""
+    """The routes from which each model of the catalog was made, before they got the catalog's price; for the next
+    build."""
     several_minters: bool = False
     """Whether some upstreams cannot read what others encrypt (`Offer.minter`)."""
 
@@ -62,12 +61,10 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True)
 class CompiledFiles:
-    """The mappings and providers of a configuration that compile, by name, with the fingerprints of the providers, and
-    the mistakes of those that do not compile."""
+    """The mappings and providers of a configuration that compile, by name, and the mistakes of those that do not."""
 
     mappings: dict[str, CompiledMapping]
     providers: dict[str, CompiledProvider]
-    fingerprints: dict[str, Any]
     problems: tuple[Problem, ...]
 
 
@@ -126,7 +123,6 @@ def build_runtime(
             catalog_of(models, loaded.gateway.aliases),
             ImageOffers(pictures),
             loaded,
-            MappingProxyType(files.fingerprints),
             offered,
             groups,
             several_minters=len({offer.minter for route in every_route for offer in route.offers}) > 1,
@@ -139,8 +135,8 @@ def compile_files(
     """Compile every file of a configuration by itself, as far as possible; see `build_runtime`."""
     build = _Build(loaded, previous, everything)
     mappings = build.mappings()
-    providers, fingerprints = build.providers(mappings, discovered or {})
-    return CompiledFiles(mappings, providers, fingerprints, tuple(in_order(build.problems)))
+    providers = build.providers(mappings, discovered or {})
+    return CompiledFiles(mappings, providers, tuple(in_order(build.problems)))
 
 
 def load_or_report_all(
@@ -190,33 +186,31 @@ class _Build:
             self.problems.append(document.problem(document.root, message, hint=hint))
         return mapping
 
-    def providers(
-        self, mappings: Mapping[str, CompiledMapping], discovered: Discovered
-    ) -> tuple[dict[str, CompiledProvider], dict[str, Any]]:
-        """The providers by name, and their fingerprints."""
+    def providers(self, mappings: Mapping[str, CompiledMapping], discovered: Discovered) -> dict[str, CompiledProvider]:
+        """The providers by name."""
         secrets = hash(frozenset((name, self.loaded.secrets.get(name)) for name in self.loaded.secrets.names()))
         found: dict[str, CompiledProvider] = {}
-        fingerprints: dict[str, Any] = {}
         for name, written in self.gateway.providers.items():
             if written.off and not self.everything:
                 continue
             provider = _with_discovered(written, discovered.get(name, ()))
-            fingerprints[name] = _fingerprint(provider, len(written.models), self.loaded, secrets, mappings)
-            if (compiled := self._provider(provider, fingerprints[name], mappings)) is not None:
+            fingerprint = _fingerprint(provider, len(written.models), self.loaded, secrets, mappings)
+            if (compiled := self._provider(provider, fingerprint, mappings)) is not None:
                 found[name] = compiled
-        return found, fingerprints
+        return found
 
     def _provider(
-        self, provider: Provider, fingerprint: Any, mappings: Mapping[str, CompiledMapping]
+        self, provider: Provider, fingerprint: object, mappings: Mapping[str, CompiledMapping]
     ) -> CompiledProvider | None:
-        name, previous = provider.name, self.previous
-        if previous is not None and name in previous.providers and previous.fingerprints.get(name) == fingerprint:
-            return previous.providers[name]
-        return self._noting(
+        previous = self.previous.providers.get(provider.name) if self.previous is not None else None
+        if previous is not None and previous.fingerprint == fingerprint:
+            return previous
+        compiled = self._noting(
             lambda: compile_provider(
                 provider, mappings, self.loaded.secrets, timeouts=self.gateway.timeouts, plugins=self.plugins
             )
         )
+        return replace(compiled, fingerprint=fingerprint) if compiled is not None else None
 
     def _noting(self, compile_one: Callable[[], _Made]) -> _Made | None:
         try:

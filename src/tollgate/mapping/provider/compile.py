@@ -7,7 +7,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,8 @@ class CompiledProvider:
     token_request: TokenRequest | None
     warnings: tuple[Problem, ...]
     """Warnings about its templates, edits and functions."""
+    fingerprint: object = field(default=None, repr=False)
+    """What it was compiled from, for the next build."""
 
 
 def compile_provider(
