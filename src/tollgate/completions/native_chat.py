@@ -40,14 +40,17 @@ class NativeChat(NativeStream):
         self._usage: dict[str, Any] | None = None
         """The usage objects of all chunks, merged: the last value of each member wins (FACTS 1 and 2)."""
         self._usage_at = 0
+        """How many bytes were sent before the last of them."""
         self._elsewhere: dict[str, Any] | None = None
         """The last chunk with usage in a vendor's own member, which the mapping can read."""
         self._finish: dict[str, Any] | None = None
         """The chunk that finishes the answer; more chunks may follow it."""
         self._finish_raw = b""
-        self._loose: dict[str, Any] | None = None
-        self._loose_raw = b""
-        self._beside: dict[str, Any] = {}  # lists in the usage chunk (citations), to be added to the finishing chunk
+        self._usage_chunk: dict[str, Any] | None = None
+        """The last chunk with usage and without content, which is held back too."""
+        self._usage_raw = b""
+        self._beside: dict[str, Any] = {}
+        """The lists in usage chunks (citations), to be added to the finishing chunk."""
         self._last: dict[str, Any] | None = None
         self._tier: str | None = None
 
@@ -102,8 +105,8 @@ class NativeChat(NativeStream):
             last = {**finish, **beside, **({} if usage is None else {"usage": usage})}
         elif usage is None:
             return b""
-        elif self._loose is not None:  # a vendor without finish reasons: its usage chunk passes unchanged
-            return self._loose_raw
+        elif self._usage_chunk is not None:  # a vendor without finish reasons: its usage chunk passes unchanged
+            return self._usage_raw
         else:
             frame = self._last or {}
             last = {
@@ -139,7 +142,7 @@ class NativeChat(NativeStream):
             for event in Decoder().feed(self._sent):
                 chunk = parsed_event(event.data) if event.data else None
                 if isinstance(chunk, dict) and chunk.get("usage"):
-                    self._usage, self._loose = merged_usage(self._usage, chunk["usage"]), None
+                    self._usage, self._usage_chunk = merged_usage(self._usage, chunk["usage"]), None
 
     def _pass(self, block: bytes) -> bytes:
         if not self._styled:
@@ -193,7 +196,7 @@ class NativeChat(NativeStream):
             self._finish, self._finish_raw = chunk, raw
             self._marks = None  # few events follow a finish, and they may show that it was that of one choice only
         elif usage and is_empty(choices):
-            self._loose, self._loose_raw = chunk, raw
+            self._usage_chunk, self._usage_raw = chunk, raw
             self._beside.update((name, value) for name, value in chunk.items() if type(value) is list and value)
         else:
             if self._finish is not None and are_of_others(choices, self._finish):
