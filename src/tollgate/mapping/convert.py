@@ -182,15 +182,7 @@ def convert_error(source: CompiledMapping, target: CompiledMapping, body: object
 
 def error_to_hub(source: CompiledMapping, body: object, context: Context | None = None) -> dict[str, Any]:
     """Any error body -> {message, type, code, param}; the message is always there. Never raises."""
-    context = context or Context()
-    context.lenient = True
-    section = source.sections.get("error.to_hub")
-    try:
-        found = section(body, context) if section is not None else None
-    except (Fault, RecursionError):
-        found = None
-    if type(found) is not dict:
-        found = {}
+    found = error_section(source, "error.to_hub", body, context)
     error = {key: value for key, value in found.items() if type(value) in (str, int)}
     message = found.get("message")
     if type(message) is not str or not message:
@@ -201,14 +193,21 @@ def error_to_hub(source: CompiledMapping, body: object, context: Context | None 
 
 def error_from_hub(target: CompiledMapping, hub: dict[str, Any], context: Context | None = None) -> dict[str, Any]:
     """{message, type, code, param} -> an error body of the client's format."""
+    made = error_section(target, "error.from_hub", hub, context)
+    return made or {"error": {"message": hub.get("message", "upstream error")}}
+
+
+def error_section(mapping: CompiledMapping, name: str, document: object, context: Context | None) -> dict[str, Any]:
+    """The result of a section for errors; {} if the format has none, or if it fails: its failure would hide the error
+    that it is about."""
     context = context or Context()
     context.lenient = True
-    section = target.sections.get("error.from_hub")
+    section = mapping.sections.get(name)
     try:
-        made = section(hub, context) if section is not None else None
+        made = section(document, context) if section is not None else None
     except (Fault, RecursionError):
-        made = None
-    return made if type(made) is dict else {"error": {"message": hub.get("message", "upstream error")}}
+        return {}
+    return made if type(made) is dict else {}
 
 
 def holds(client_format: CompiledMapping, name: str, body: dict[str, Any], headers: Mapping[str, str]) -> bool:

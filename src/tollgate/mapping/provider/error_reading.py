@@ -10,8 +10,7 @@ from tollgate.config.fields import Fields
 from tollgate.config.load import Map, Node, Scalar, items_of, one_or_many, text_in
 from tollgate.errors import AlarmKind
 from tollgate.mapping.compiler import CompiledMapping
-from tollgate.mapping.context import Context
-from tollgate.mapping.failures import Fault
+from tollgate.mapping.convert import error_section
 from tollgate.mapping.provider.errors import ErrorRules, Kind, Rule, marks_of
 from tollgate.mapping.provider.pieces import Pieces, Read
 
@@ -56,18 +55,12 @@ def _format_reads(mapping: CompiledMapping) -> Callable[[Any], dict[str, Any]] |
 
     The formats of clients have none here: servers of every kind claim to speak them, and their errors have many shapes.
     """
-    section = mapping.sections.get("error.to_hub")
-    if section is None or "error.from_hub" in mapping.sections:
+    if "error.to_hub" not in mapping.sections or "error.from_hub" in mapping.sections:
         return None
 
     def read(body: Any) -> dict[str, Any]:
-        if not isinstance(body, (dict, list)):
-            return {}  # an HTML page, or plain text
-        try:
-            made = section(body, Context(lenient=True))
-        except (Fault, RecursionError):
-            return {}
-        return made if type(made) is dict else {}
+        is_page = not isinstance(body, (dict, list))  # an HTML page, or plain text
+        return {} if is_page else error_section(mapping, "error.to_hub", body, None)
 
     return read
 
