@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType
+from typing import Literal
 
 from tollgate.mapping.code_cache import CodeCache
 
@@ -25,6 +26,10 @@ class TooDeep(Exception):
         self.line = line
 
 
+Known = tuple[Literal["value", "dict", "list"], str]
+"""What a local holds: the value of a Python expression; or that value if it is of this type, else an empty one."""
+
+
 class Code:
     """The body of one generated function, with the values that its locals are known to hold at the current point."""
 
@@ -36,7 +41,7 @@ class Code:
         self.header_line = line
         self.lines: list[tuple[int, str, int]] = []
         self._depth = 1
-        self._known: list[dict[object, str]] = [{}]
+        self._known: list[dict[Known, str]] = [{}]
 
     def add(self, text: str, line: int) -> None:
         """One statement (one line of Python) for YAML line `line`."""
@@ -58,12 +63,12 @@ class Code:
             self._known.pop()
             self._depth -= 1
 
-    def remember(self, key: object, name: str) -> str:
+    def remember(self, key: Known, name: str) -> str:
         """Note that local `name` holds `key` from here to the end of the current block."""
         self._known[-1][key] = name
         return name
 
-    def recall(self, key: object) -> str | None:
+    def recall(self, key: Known) -> str | None:
         """The local that already holds `key` at this point, or None."""
         for known in reversed(self._known):
             if key in known:
@@ -74,7 +79,7 @@ class Code:
         """Forget the locals that hold a part of the object in this local, because it has changed."""
         found = re.compile(rf"\b{re.escape(owner)}\.")
         for known in self._known:
-            for key in [key for key in known if found.search(str(key))]:
+            for key in [key for key in known if found.search(key[1])]:
                 del known[key]
 
     def temp(self, prefix: str = "t") -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Literal
 
 from tollgate.mapping.filter_table import Filter
 from tollgate.mapping.grammar import nodes
@@ -140,7 +141,7 @@ def dict_view(site: Site, value: Lowered, line: int) -> str:
     return _view(site, value, line, "dict", "EMPTY")
 
 
-def _view(site: Site, value: Lowered, line: int, kind: str, empty: str) -> str:
+def _view(site: Site, value: Lowered, line: int, kind: Literal["dict", "list"], empty: str) -> str:
     """A local that holds the value if it is of this Python type, else `empty`."""
     known = site.code.recall((kind, value.py))
     if known is not None:
