@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Protocol
+from typing import Literal, Protocol
 
 from tollgate.errors import TollgateError
 from tollgate.ledger.records import Account, Generation, Grant, KeyRecord
 
-EventKind = str
-"""usage · account · key · grant · generation: each has the whole new record, so applying one twice changes nothing.
-mark: an empty event; once it is durable, so is everything before it."""
+EventKind = Literal["usage", "account", "key", "grant", "generation", "mark"]
+"""Each kind has the whole new record, so applying one twice changes nothing. `mark` is an empty event: once it is
+durable, so is everything before it."""
 
 
 class StoreInUse(TollgateError):

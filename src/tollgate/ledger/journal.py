@@ -21,12 +21,13 @@ from pathlib import Path
 
 from tollgate.errors import Unavailable
 from tollgate.ledger.durable_files import sync_directory
+from tollgate.ledger.interface import EventKind
 from tollgate.ledger.segments import Entry, segment_path, segments, write_line
 from tollgate.outage import Outage
 
 log = logging.getLogger("tollgate.ledger")
 
-Waiting = tuple[int, str, bytes, "asyncio.Future[None]"]
+Waiting = tuple[int, EventKind, bytes, "asyncio.Future[None]"]
 """An event that is not durable yet: its number, kind and line, and the future of whoever waits."""
 
 SEGMENT_BYTES = 4 * 1024 * 1024
@@ -85,7 +86,7 @@ class Journal:
         """Number of the newest event, durable or not."""
         return self._next - 1
 
-    def append(self, kind: str, row: bytes) -> asyncio.Future[None]:
+    def append(self, kind: EventKind, row: bytes) -> asyncio.Future[None]:
         """Queue an event. The future is done when the event is durable; it fails with `Unavailable` when that takes
         longer because the disk refuses.
 
