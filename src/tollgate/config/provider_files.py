@@ -27,7 +27,7 @@ class ProviderFile:
     document: Document
     tree: Map | None
     """The checked tree, merged with its shared files; None if the file seems unchanged."""
-    before: Source | None
+    earlier: Source | None
     """What an earlier load built, if the file and its shared files are unchanged."""
     referred: tuple[Reference, ...]
 
@@ -39,7 +39,7 @@ class ProviderFiles:
     def __init__(self, files: FileReader, previous: Reusable | None, *, everything: bool) -> None:
         self._files = files
         self._everything = everything
-        self._before = previous.sources if previous is not None else {}
+        self._earlier = previous.sources if previous is not None else {}
         self._earlier_warnings = previous.warnings if previous is not None else ()
         self.sources: dict[str, Source] = {}
         self.fresh: set[str] = set()
@@ -51,7 +51,7 @@ class ProviderFiles:
         return [file for file in map(self._file, documents) if file is not None]
 
     def _file(self, document: Document) -> ProviderFile | None:
-        source = self._before.get(document.file)
+        source = self._earlier.get(document.file)
         if source is not None and source.provider.document is document:
             shared = zip(source.shared, document.shared, strict=True)
             if all(_same(self._files.read_shared(path), other) for path, other in shared):
@@ -93,13 +93,13 @@ class ProviderFiles:
     def _provider(self, file: ProviderFile, *, wanted: bool) -> Provider:
         """The provider of a file, read as if its secrets were set. `wanted`: its models files are read too."""
         document, tree = file.document, file.tree
-        if file.before is not None:
-            if self._models_unchanged(document, file.before, wanted=wanted):
-                return self._taken_over(document, file.before)
+        if file.earlier is not None:
+            if self._models_unchanged(document, file.earlier, wanted=wanted):
+                return self._taken_over(document, file.earlier)
             document = self._read_anew(document)
             tree = self._with_shared(document)
         assert tree is not None, "what a file came to before is kept only where nothing was wrong"
-        before = len(self._files.problems)
+        so_far = len(self._files.problems)
         lacks_models = "models_from" in tree.entries and not wanted
         if lacks_models:
             self._files.sound = False
@@ -109,7 +109,7 @@ class ProviderFiles:
         self._files.problems += problems
         if any(problem.level == "error" for problem in problems):
             self._files.sound = False
-        if not any(problem.level == "error" for problem in self._files.problems[before:]):
+        if not any(problem.level == "error" for problem in self._files.problems[so_far:]):
             shared, models = self._paths(document.shared), self._paths(document.models)
             self.sources[document.file] = Source(provider, file.referred, lacks_models, shared, models)
         self.fresh.add(provider.name)
@@ -118,20 +118,20 @@ class ProviderFiles:
     def _paths(self, documents: Iterable[Document]) -> tuple[Path, ...]:
         return tuple(self._files.paths[document.file] for document in documents)
 
-    def _models_unchanged(self, document: Document, before: Source, *, wanted: bool) -> bool:
-        if (before.lacks_models or before.models) and before.lacks_models == wanted:
-            return False
-        models = zip(before.models, document.models, strict=True)
+    def _models_unchanged(self, document: Document, earlier: Source, *, wanted: bool) -> bool:
+        if earlier.lacks_models or not wanted:
+            return not wanted and not earlier.models
+        models = zip(earlier.models, document.models, strict=True)
         return all(_same(self._files.read(path), other) for path, other in models)
 
-    def _taken_over(self, document: Document, before: Source) -> Provider:
+    def _taken_over(self, document: Document, earlier: Source) -> Provider:
         """The provider as an earlier load built it, with the warnings of that load."""
         files = {document.file, *(other.file for other in document.included)}
         self._files.problems += [problem for problem in self._earlier_warnings if problem.mark.file in files]
-        if before.lacks_models:
+        if earlier.lacks_models:
             self._files.sound = False
-        self.sources[document.file] = before
-        return before.provider
+        self.sources[document.file] = earlier
+        return earlier.provider
 
     def _with_models(self, document: Document, tree: Map) -> Map:
         folder = self._files.paths[document.file].parent

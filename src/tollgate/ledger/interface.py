@@ -18,7 +18,7 @@ from tollgate.errors import TollgateError
 from tollgate.ledger.records import Account, Generation, Grant, KeyRecord
 
 EventKind = Literal["usage", "account", "key", "grant", "generation", "mark"]
-"""Each kind has the whole new record, so applying one twice changes nothing. `mark` is an empty event: once it is
+"""An event has the whole new record, so applying one twice changes nothing. `mark` is an empty event: once it is
 durable, so is everything before it."""
 
 
