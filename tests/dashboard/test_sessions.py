@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tollgate.dashboard.sessions import Files, Sessions
+from tollgate.dashboard.sessions import SessionFiles, Sessions
 from tollgate.ledger import Account
 
 ALICE = Account("alice", password_hash="scrypt$1")
@@ -26,7 +26,7 @@ def clock():
 
 @pytest.fixture
 def sessions(tmp_path, clock):
-    return Sessions(Files(tmp_path, clock), 12, clock)
+    return Sessions(SessionFiles(tmp_path, clock), 12, clock)
 
 
 def test_a_cookie_is_read_back_as_its_session(sessions):
@@ -68,7 +68,7 @@ def test_a_sign_out_holds_after_a_restart(sessions, tmp_path, clock):
     made = sessions.signed_in(ALICE)
     other = sessions.signed_in(ALICE)
     sessions.end(made)
-    again = Sessions(Files(tmp_path, clock), 12, clock)
+    again = Sessions(SessionFiles(tmp_path, clock), 12, clock)
     assert again.read(sessions.cookie(made)) is None
     assert again.read(sessions.cookie(other)) == other
 
@@ -95,7 +95,7 @@ def test_the_secret_is_private_and_kept(sessions, tmp_path, clock):
     path = tmp_path / "dashboard.secret"
     assert path.stat().st_mode & 0o777 == 0o600
     path.chmod(0o644)
-    again = Sessions(Files(tmp_path, clock), 12, clock)
+    again = Sessions(SessionFiles(tmp_path, clock), 12, clock)
     assert path.stat().st_mode & 0o777 == 0o600
     assert again.read(sessions.cookie(sessions.signed_in(ALICE)))
 
@@ -118,7 +118,7 @@ def test_simultaneous_sign_outs_all_hold(sessions, tmp_path, clock, caplog):
     cookies = [sessions.cookie(sessions.signed_in(ALICE)) for _ in range(40)]
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda cookie: sessions.end(sessions.read(cookie)), cookies))
-    again = Sessions(Files(tmp_path, clock), 12, clock)
+    again = Sessions(SessionFiles(tmp_path, clock), 12, clock)
     assert [cookie for cookie in cookies if sessions.read(cookie) or again.read(cookie)] == []
     assert caplog.records == []
 
@@ -126,7 +126,7 @@ def test_simultaneous_sign_outs_all_hold(sessions, tmp_path, clock, caplog):
 def test_signing_in_and_out_works_while_the_disk_is_full(tmp_path, clock, caplog):
     (tmp_path / "dashboard.secret.new").mkdir()  # cannot be replaced, like a file on a full disk
     (tmp_path / "dashboard.ended.new").mkdir()
-    sessions = Sessions(Files(tmp_path, clock), 12, clock)
+    sessions = Sessions(SessionFiles(tmp_path, clock), 12, clock)
     cookie = sessions.cookie(made := sessions.signed_in(ALICE))
     assert sessions.read(cookie) == made
     sessions.end(made)

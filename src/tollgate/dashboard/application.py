@@ -18,7 +18,7 @@ from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from tollgate.dashboard import pages, signin
-from tollgate.dashboard.sessions import Files, Session, Sessions
+from tollgate.dashboard.sessions import Session, SessionFiles, Sessions
 from tollgate.dashboard.templating import Statics, environment
 from tollgate.dashboard.throttle import Throttle
 from tollgate.dashboard.usage_queries import UsageQueries
@@ -81,7 +81,7 @@ def make_pages(services: Services, reloader: Reloader) -> Pages:
             services=services,
             reloader=reloader,
             sessions=Sessions(
-                services.ledger.sessions or Files(gateway.store.directory), gateway.dashboard.session_hours
+                services.ledger.sessions or SessionFiles(gateway.store.directory), gateway.dashboard.session_hours
             ),
             throttle=Throttle(),
             queries=UsageQueries(gateway.store.usage_directory),
@@ -131,7 +131,7 @@ class Pages:
 
     async def _serve(self, request: Request, place: Place) -> Response:
         session, account = await self._session(request)
-        visit = Visit(self.state, request, session, account, Form())
+        visit = Visit(self.state, request, session, account)
         try:
             response = await self._answer(visit, place)
         except TollgateError as error:
@@ -161,11 +161,12 @@ class Pages:
         if place.who == "operator" and not visit.is_operator:
             raise NotFound("there is no such page")
         if request.method == "POST":
-            visit.form = Form.parse(await _body(request, _MOST_BODY if visit.account else _MOST_SIGNING_IN))
+            form = Form.parse(await _body(request, _MOST_BODY if visit.account else _MOST_SIGNING_IN))
             if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
                 raise Refused("this form was sent from another site")
-            if not self.state.sessions.owns_form(visit.session, visit.form["form_token"]):
+            if not self.state.sessions.owns_form(visit.session, form["form_token"]):
                 raise Refused("this form is too old; go back, reload the page and send it again")
+            visit.form = form
         return await place.handler(visit)
 
     async def _session(self, request: Request) -> tuple[Session, Account | None]:

@@ -55,7 +55,7 @@ class SessionKeeper(Protocol):
         """Store one more signed-out session; may take a moment."""
 
 
-class Files:
+class SessionFiles:
     """The `SessionKeeper` of one gateway: two files in its store's folder."""
 
     def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:

@@ -96,12 +96,13 @@ class Form(dict[str, str]):
 class Visit:
     """A request with its session; `account` is None for a visitor who is not signed in."""
 
-    def __init__(self, state: State, request: Request, session: Session, account: Account | None, form: Form) -> None:
+    def __init__(self, state: State, request: Request, session: Session, account: Account | None) -> None:
         self.state = state
         self.request = request
         self.session = session
         self.account = account
-        self.form = form
+        self.form = Form()
+        """The fields of a POST, once the form is known to be ours; empty for a GET."""
         self.new_session: Session | None = None
         """Set it to give the browser another session with the answer."""
 
