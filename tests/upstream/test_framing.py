@@ -115,7 +115,7 @@ def test_a_document_that_is_no_array_is_one_event(document: bytes) -> None:
 BETWEEN = {
     "record separators": b'\x1e{"a":\n1}\n\x1e[2]\n\x1e{"b":"{"}\n',
     "lengths": b'8\n{"a":\n1}3\n[2]9\n{"b":"{"}\n',
-    "headers": b'Content-Length: 8\r\nDate: Mon, 1 Jan\r\n\r\n{"a":\n1}Content-Length: 3\r\n\r\n[2]X: "]"\r\n\r\n{"b":"{"}',
+    "headers": b'Content-Length: 8\r\nDate: Mon\r\n\r\n{"a":\n1}Content-Length: 3\r\n\r\n[2]X: "]"\r\n\r\n{"b":"{"}',
     "boundaries": b'--x\r\nC: "y"\r\n\r\n{"a":\n1}\r\n--x\r\n\r\n[2]\r\n--x\r\n\r\n{"b":"{"}\r\n--x--\r\n',
     "nothing": b'{"a":\n1}[2]{"b":"{"}',
 }
