@@ -87,7 +87,8 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(tmp_path):
+async def scene(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # files have the same names in a reload
     made = Scene(tmp_path)
     yield made
     await made.client.close()

@@ -117,6 +117,12 @@ async def test_a_file_changed_before_the_first_look_is_noticed(tmp_path):
         assert reloader._as_read() == reloader._stamp()
 
 
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path, monkeypatch):
+    """The working directory is the gateway's folder: files have the same names in its reloads as at its start."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def looks(monkeypatch):
     """A queue with one entry for each look of a reloader that looks often."""

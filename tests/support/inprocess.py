@@ -12,16 +12,19 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from support.stores import empty_store
-from tollgate.config.build import load_gateway
+from support.stores import close_without_storing, empty_store, reused_duckdb
+from tollgate.config.build import Loaded, load_gateway
+from tollgate.config.load import Document
 from tollgate.config.reusable import Reusable
+from tollgate.mapping import Mapping as ProtocolMapping
 from tollgate.runtime import Runtime, build_runtime
 from tollgate.server import Opened, close_gateway, open_gateway
 
@@ -30,10 +33,12 @@ UpstreamApp = Callable[
 ]
 
 
-_mappings: dict[str, Any] = {}
-"""Mapping files read so far: as at a reload, a file with the same text is not read again."""
-_runtimes: list[Runtime] = []
-"""One for each set of mappings compiled so far: as at a reload, an unchanged mapping is not compiled again."""
+_read: Reusable = Reusable({}, {}, ())
+"""Provider and mapping files read last, by name: as at a reload, a file with the same text is not read again."""
+_compiled: dict[tuple[str, str], tuple[Document, ProtocolMapping]] = {}
+"""Mappings compiled so far, by name and text: as at a reload, an unchanged mapping is not compiled again."""
+_latest: list[Runtime] = []
+"""The latest runtime without plugins. Its sandbox is reused, if it is unchanged."""
 
 
 SSE = {"content-type": "text/event-stream"}
@@ -87,12 +92,20 @@ async def inprocess(
     settings: str = "",
     environ: Mapping[str, str] | None = None,
     sandbox: bool = True,
+    read_later: bool = False,
 ) -> AsyncIterator[Here]:
-    """Opens a gateway with its state in `folder`. `providers` are YAML texts by name, beside the shipped sandbox."""
+    """Opens a gateway with its state in `folder`. `providers` are YAML texts by name, beside the shipped sandbox.
+
+    With `read_later`, the test reads the store or the usage files after the gateway has ended. Otherwise the last rows
+    are not stored, as after a kill.
+    """
     path = write_config(folder, providers=providers, settings=settings, sandbox=sandbox)
     runtime = runtime_of(path, environ or {})
     empty_store(runtime.gateway.store.directory)
-    opened = await open_gateway(runtime, path)
+    with reused_duckdb():
+        opened = await open_gateway(runtime, path)
+    if not read_later:
+        opened.services.ledger.close = partial(close_without_storing, opened.services.ledger)
     for name, app in (apps or {}).items():
         opened.services.client.register_app(name, app)
     transport = httpx.ASGITransport(app=opened.app, raise_app_exceptions=True)
@@ -104,19 +117,49 @@ async def inprocess(
 
 
 def runtime_of(path: Path, environ: Mapping[str, str]) -> Runtime:
-    """The configuration at `path`, compiled as at a reload of the earlier configuration that is most similar to it."""
-    loaded = load_gateway(path, environ=environ, previous=Reusable({}, _mappings, ()))
-    _mappings.update(loaded.reusable.mappings)
-    texts = {name: document.text for name, document in loaded.gateway.mappings.items()}
-    nearest = max(
-        _runtimes,
-        key=lambda one: sum(texts.get(name) == one.gateway.mappings[name].text for name in one.mappings),
-        default=None,
-    )
-    runtime = build_runtime(loaded, previous=nearest)
-    if nearest is None or any(nearest.mappings.get(name) is not mapping for name, mapping in runtime.mappings.items()):
-        _runtimes.append(runtime)
+    """The configuration at `path`. What earlier ones have in common with it is reused as at a reload: files that were
+    read, compiled mappings, and the sandbox. Other providers are compiled anew, since they may keep access tokens.
+
+    File names are relative to the configuration's folder: otherwise no two tests would have files of the same name. A
+    test that reloads the configuration makes that folder its working directory.
+    """
+    with contextlib.chdir(path if path.is_dir() else path.parent):
+        loaded = load_gateway(path, environ=environ, previous=_read)
+        _keep_read(loaded.reusable)
+        runtime = build_runtime(loaded, previous=_previous(loaded))
+    if not runtime.gateway.plugins:
+        for name, mapping in runtime.mappings.items():
+            document = runtime.gateway.mappings[name]
+            _compiled.setdefault((document.file, document.text), (document, mapping))
+        _latest[:] = [runtime]
     return runtime
+
+
+def _keep_read(files: Reusable) -> None:
+    """Keeps files for the next load: mappings, and providers without warnings and without other files, whose paths may
+    be another test's."""
+    _read.mappings.update(files.mappings)
+    for name, source in files.sources.items():
+        if not source.included and not files.warnings:
+            _read.sources[name] = source
+
+
+def _previous(loaded: Loaded) -> Runtime | None:
+    """The latest runtime, as if it had all mappings of `loaded` that are compiled already."""
+    if not _latest:
+        return None
+    [latest] = _latest
+    known = {
+        name: _compiled[document.file, document.text]
+        for name, document in loaded.gateway.mappings.items()
+        if (document.file, document.text) in _compiled
+    }
+    return replace(
+        latest,
+        gateway=replace(latest.gateway, mappings={name: document for name, (document, _) in known.items()}),
+        mappings={name: mapping for name, (_, mapping) in known.items()},
+        fingerprints={name: made for name, made in latest.fingerprints.items() if name == "sandbox"},
+    )
 
 
 def unspoken(name: str) -> str:

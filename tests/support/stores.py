@@ -1,30 +1,112 @@
-"""An empty store, created once in this process and copied afterwards: DuckDB takes longer to create its tables than
-most tests take for everything else. Copies share one identity, which distinguishes stores that are imported into a
-database; tests of the ledger itself create their own."""
+"""Stores of gateways under test, without what DuckDB spends most time on: creating tables and starting its engine.
+
+An empty store is created once in this process and copied afterwards. Copies share one identity, which distinguishes
+stores that are imported into a database. Inside `reused_duckdb`, a store is attached to an engine that an earlier test
+has left, instead of one of its own. Tests of the store itself use neither.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import tempfile
+from collections.abc import Iterator
+from contextvars import ContextVar
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
+
+import duckdb
 
 from tollgate.errors import NotFound
-from tollgate.ledger import Ledger
+from tollgate.ledger import Ledger, store
 from tollgate.ledger.store import FILE_NAME, Store
+
+_idle: list[duckdb.DuckDBPyConnection] = []
+"""Engines without a store."""
+_reusing = ContextVar("_reusing", default=False)
+
+
+class _Attached:
+    """A store's connection to a reused engine, which has no other store meanwhile."""
+
+    def __init__(self, path: str, config: dict[str, Any]) -> None:
+        self._engine = _idle.pop() if _idle else duckdb.connect(config=config)
+        self._engine.execute(f"ATTACH '{path}' AS tollgate")
+        self._connection = self.cursor()
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        cursor = self._engine.cursor()
+        cursor.execute("USE tollgate")
+        return cursor
+
+    def execute(self, statement: str, *values: Any) -> Any:
+        """Runs a statement, but sets no comments on the columns of usage files: that is most of the time a small file
+        takes, and tests/ledger/test_publish.py has a test of the comments."""
+        return None if statement.startswith("COMMENT ON ") else self._connection.execute(statement, *values)
+
+    def close(self) -> None:
+        self._connection.close()
+        self._engine.execute("DETACH tollgate")
+        _idle.append(self._engine)
+
+
+class _DuckDB:
+    """What the store's module sees as `duckdb`."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(duckdb, name)
+
+    def connect(self, path: str, config: dict[str, Any]) -> Any:
+        return _Attached(path, config) if _reusing.get() else duckdb.connect(path, config=config)
+
+
+store.duckdb = _DuckDB()
+
+
+@contextlib.contextmanager
+def reused_duckdb() -> Iterator[None]:
+    """Stores opened inside the `with` block are attached to reused engines, until they are closed."""
+    token = _reusing.set(True)
+    try:
+        yield
+    finally:
+        _reusing.reset(token)
 
 
 @functools.cache
 def _made() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder) / FILE_NAME)
-        store.open()
-        store.close()
+        made = Store(Path(folder) / FILE_NAME)
+        made.open()
+        made.close()
         return (Path(folder) / FILE_NAME).read_bytes()
+
+
+_incomplete: set[Path] = set()
+"""Directories of stores and usage files that lack their last rows."""
+
+
+async def close_without_storing(ledger: Ledger) -> None:
+    """Closes a ledger without the last round of its writer, in which it stores and publishes its newest rows: that
+    takes longer than the rest of most tests."""
+    backend = ledger._backend
+    await backend.journal.close()
+    with backend._wake:
+        backend._waiting.clear()
+        backend._recheck = False
+    await Ledger.close(ledger)
+    _incomplete.update((ledger.store.directory, ledger.store.usage_directory))
+
+
+def check_complete(directory: Path) -> None:
+    """Fails if this directory of a store or of usage files was left by `close_without_storing`."""
+    assert directory not in _incomplete, f"the last rows of {directory} were not stored: its gateway needs `read_later`"
 
 
 def empty_store(directory: Path) -> None:
     """Copies it to a gateway's store directory, unless there is a store already."""
+    check_complete(directory)
     if not (directory / FILE_NAME).exists():
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         (directory / FILE_NAME).write_bytes(_made())

@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 
+from .stores import check_complete
 from .waiting import SECONDS
 
 READ_STATEMENT = "FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true)"
@@ -22,6 +23,7 @@ def _reader() -> duckdb.DuckDBPyConnection:
 
 def usage_rows(folder: Path, where: str = "true") -> list[dict[str, Any]]:
     """The published rows of the gateway whose state is in `folder`, oldest first."""
+    check_complete(folder / "usage")
     if not any(folder.glob("usage/**/*.duckdb")):
         return []
     with _reader().cursor() as cursor:

@@ -387,7 +387,7 @@ async def test_a_tool_call_in_an_encoding_of_the_protocol_layer_counts_towards_t
     nan = json.dumps({**CALL, "params": {**CALL["params"], "arguments": {"x": float("nan")}}}).encode()
     wide = json.dumps({**CALL, "params": {**CALL["params"], **ENVELOPE}}).encode("utf-16")
     for body, headers in ((nan, {}), (wide, MODERN)):
-        async with server(tmp_path) as app:
+        async with server(tmp_path, read_later=True) as app:
             _, key = await app.services.ledger.create_key("default", rpm=2)
             replies = [await post(app, body, key=key, **headers) for _ in range(3)]
             assert [reply.json()["result"]["isError"] for reply in replies] == [False, False, True]
