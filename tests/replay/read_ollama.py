@@ -15,9 +15,11 @@ def answer(body: dict[str, Any]) -> Answer:
     stop = (
         "length" if body.get("done_reason") == "length" else "tool" if calls else "end" if body.get("done") else "none"
     )
-    usage = (
-        {"input": body.get("prompt_eval_count") or 0, "output": body["eval_count"]} if "eval_count" in body else None
-    )
+    usage = None
+    if "eval_count" in body:
+        usage = {"input": body.get("prompt_eval_count") or 0, "output": body["eval_count"]}
+        if "prompt_eval_cached_count" in body:
+            usage["cache_read"] = body["prompt_eval_cached_count"]
     return Answer(
         text=m.get("content") or "",
         reasoning=m.get("thinking") or "",
