@@ -57,12 +57,12 @@ def _protocols(provider: Provider, known: Sequence[str]) -> Iterator[Problem]:
     for endpoint in provider.endpoints.values():
         if endpoint.mapping not in known:
             speaks = find(document.root, ["speaks"])
-            own = endpoint.mapping != endpoint.protocol
-            path = f"speaks.{endpoint.protocol}.mapping" if own else "speaks"
+            own = endpoint.mapping != endpoint.name
+            path = f"speaks.{endpoint.name}.mapping" if own else "speaks"
             at = (
-                find(document.root, ["speaks", endpoint.protocol, "mapping"])
+                find(document.root, ["speaks", endpoint.name, "mapping"])
                 if own
-                else (speaks.keys.get(endpoint.protocol, speaks.mark) if isinstance(speaks, Map) else speaks)
+                else (speaks.keys.get(endpoint.name, speaks.mark) if isinstance(speaks, Map) else speaks)
             )
             message = f'found "{endpoint.mapping}", wanted a protocol with a mapping file: {", ".join(known)}'
             yield document.problem(at, message, path=path, hint=did_you_mean(endpoint.mapping, known))

@@ -82,25 +82,25 @@ class Policy:
     edits: EditSet = EditSet()
     can: Mapping[str, object] = field(default_factory=_empty)
     protocols: tuple[str, ...] = ()
-    """The edits apply only under these upstream protocols; empty: under all."""
+    """The names of the endpoints through which the edits apply; empty: all."""
     priority: int | None = None
     """Overrides the provider's; a model's own overrides this."""
     in_text: List | None = None
     """Marks in the text of answers. Here and elsewhere only those of the nearest scope apply."""
 
-    def applies_to(self, model: Model, protocol: str) -> bool:
-        """Whether the policy applies to this model through this upstream protocol."""
-        return (not self.protocols or protocol in self.protocols) and names_match(self.match, model.id, model.upstream)
+    def applies_to(self, model: Model, endpoint: str) -> bool:
+        """Whether the policy applies to this model through the endpoint of this name."""
+        return (not self.protocols or endpoint in self.protocols) and names_match(self.match, model.id, model.upstream)
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """An entry of `speaks:`: its address, framing, mapping and edits."""
 
-    protocol: str
+    name: str
     """Its key: chat, responses, messages, gemini, embeddings, ..."""
     mapping: str
-    """The name of its wire format: its key, unless the file names another mapping."""
+    """Its wire format: the endpoint's name, unless the file names another mapping."""
     url: Node
     """A template: `https://host/path/{{ $model.upstream }}`; values are path-escaped unless `| raw`."""
     stream_url: Node | None = None
@@ -170,7 +170,7 @@ class Model:
     max_inputs: int = 2048
     price: Pricing | None = None
     protocols: tuple[str, ...] = ()
-    """Upstream protocols this model is served through; empty: all of the provider's for its type."""
+    """The names of the endpoints that serve this model; empty: all of the provider's for its type."""
     can: Mapping[str, object] = field(default_factory=_empty)
     in_text: List | None = None
     edits: EditSet = EditSet()

@@ -53,7 +53,7 @@ def _endpoint(reading: Reading, addresses: _Addresses, protocol: str, node: Node
         return None
     _check_inner(reading, at, path)
     ruled = {
-        "protocol": protocol,
+        "name": protocol,
         "url": url,
         "stream_url": addresses.path_or_address(at.get("stream_url"), f"{path}.stream_url"),
         "edits": reading.edits(at),

@@ -26,7 +26,7 @@ def address_of(pieces: Pieces, endpoint: CompiledEndpoint, facts: Mapping[str, A
     query = {
         name: template(None, context, secret=pieces.secrets, **values) for name, template in endpoint.query.items()
     }
-    where = f"speaks.{endpoint.config.protocol}"
+    where = f"speaks.{endpoint.config.name}"
 
     def made(node: Node | None, template: Template | None) -> str | None:
         if node is None or template is None:

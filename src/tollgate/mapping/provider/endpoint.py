@@ -48,7 +48,7 @@ def compile_endpoint(
 ) -> CompiledEndpoint:
     """Compile one endpoint; its headers and query override those of the provider. Mistakes are noted in `pieces`."""
     provider = pieces.provider
-    polling = compile_polling(pieces, endpoint.poll, f"speaks.{endpoint.protocol}.poll")
+    polling = compile_polling(pieces, endpoint.poll, f"speaks.{endpoint.name}.poll")
     if mapping is not None:
         _check_mapping(pieces, endpoint, mapping, polling)
     return CompiledEndpoint(
@@ -64,8 +64,8 @@ def compile_endpoint(
         unwrap=pieces.expression(endpoint.unwrap),
         inner_of=pieces.expression(endpoint.inner_of),
         polling=polling,
-        prepares=compile_prepares(pieces, endpoint.prepare, f"speaks.{endpoint.protocol}.prepare"),
-        sends=compile_sends(pieces, endpoint.send, f"speaks.{endpoint.protocol}.send"),
+        prepares=compile_prepares(pieces, endpoint.prepare, f"speaks.{endpoint.name}.prepare"),
+        sends=compile_sends(pieces, endpoint.send, f"speaks.{endpoint.name}.send"),
     )
 
 
@@ -78,9 +78,9 @@ def compile_query(pieces: Pieces, written: Mapping[str, Node]) -> dict[str, Temp
 
 def _check_mapping(pieces: Pieces, endpoint: Endpoint, mapping: CompiledMapping, polling: Polling | None) -> None:
     """Note an endpoint whose mapping is for something else, or lacks sections."""
-    where = f"speaks.{endpoint.protocol}"
-    at = find(pieces.document.root, ["speaks", endpoint.protocol])
-    if (model_type_of(endpoint.protocol) == "embedding") != (mapping.hub == "embeddings"):
+    where = f"speaks.{endpoint.name}"
+    at = find(pieces.document.root, ["speaks", endpoint.name])
+    if (model_type_of(endpoint.name) == "embedding") != (mapping.hub == "embeddings"):
         difference = "is not for embeddings, as its endpoint" if not mapping.hub else "is for embeddings"
         hint = "hub: embeddings" if not mapping.hub else "their endpoint is `embeddings` or ends in `-embeddings`"
         pieces.mistake(at, f"mapping `{endpoint.mapping}` {difference}", where, hint)

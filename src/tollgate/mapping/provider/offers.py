@@ -74,7 +74,7 @@ class Offers:
             route=f"{provider.name}/{model.upstream}",
             model=model,
             protocol=config.mapping,
-            endpoint=config.protocol,
+            endpoint=config.name,
             mapping=cast("CompiledMapping", endpoint.mapping),
             address=address,
             errors=endpoint.errors,

@@ -34,8 +34,8 @@ class Scopes:
         if endpoint is not None:
             yield endpoint
         if model is not None:
-            protocol = endpoint.protocol if endpoint is not None else ""
-            yield from (policy for policy in self.provider.policies if policy.applies_to(model, protocol))
+            name = endpoint.name if endpoint is not None else ""
+            yield from (policy for policy in self.provider.policies if policy.applies_to(model, name))
             yield model
 
     def can(self, endpoint: Endpoint | None, model: Model | None) -> dict[str, Any]:
