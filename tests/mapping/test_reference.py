@@ -4,6 +4,7 @@ is run."""
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,8 @@ def test_the_editor_schema_accepts_the_shipped_mappings(path: Path) -> None:
 
 def test_the_architecture_page_shows_the_python_that_is_generated() -> None:
     page = (ROOT / "docs" / "building.md").read_text("utf-8")
-    mapping, python = (page.split(f"```{language}\n", 1)[1].split("```", 1)[0] for language in ("yaml", "python"))
+    shown = page.split("### How a template becomes Python", 1)[1]
+    mapping, python = re.findall(r"^```\w*\n(.*?)^```", shown, re.DOTALL | re.MULTILINE)[:2]
     unit = Unit(document(mapping))
     compile_file(unit, None)
     assert unit.module.source()[0] == python

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from mappings.support import FILES, context, mapping
-from tollgate.mapping import convert_request, convert_response, loss
+from tollgate.mapping import compile_mapping, convert_request, convert_response, loss
 from tollgate.mapping.example import Example, run_each
 from tollgate.mapping.examples import FORM
 
@@ -285,6 +285,7 @@ def test_remembered_shapes_of_other_documents_do_not_change_the_losses(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = mapping(name)
+    forgetful = compile_mapping(file.document)
     given: list[Example] = []
     run_each(file.document, file.examples, FORM, given.append)
     for example in given:
@@ -293,10 +294,9 @@ def test_remembered_shapes_of_other_documents_do_not_change_the_losses(
             continue
         documents = list(islice(variants(example.given), 300))
         seen = [(walker.lost(document), walker.lost(document)) for document in documents]
-        with monkeypatch.context() as forgetful:
-            forgetful.setattr(loss, "_MOST_SHAPES", 0)
-            anew = loss.Walker(walker._root, walker._ignored, walker._idle)
-            found = [anew.lost(document) for document in reversed(documents)]
+        with monkeypatch.context() as patched:
+            patched.setattr(loss, "_MOST_SHAPES", 0)
+            found = [forgetful.walkers[example.of].lost(document) for document in reversed(documents)]
         for document, (first, again), once in zip(documents, seen, reversed(found), strict=True):
             assert first == again == once, document
 
