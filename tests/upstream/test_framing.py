@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.eventstream import message
-from tollgate.errors import AnswerLost, UpstreamFailed
+from tollgate.errors import AnswerLost, UpstreamError, UpstreamFailed
 from tollgate.upstream.framing import decoder
 
 TRAFFIC = Path(__file__).parents[2].parent / "shared" / "traffic"
@@ -115,7 +115,7 @@ def test_a_document_that_is_no_array_is_one_event(document: bytes) -> None:
 BETWEEN = {
     "record separators": b'\x1e{"a":\n1}\n\x1e[2]\n\x1e{"b":"{"}\n',
     "lengths": b'8\n{"a":\n1}3\n[2]9\n{"b":"{"}\n',
-    "headers": b'Content-Length: 8\r\nDate: Mon\r\n\r\n{"a":\n1}Content-Length: 3\r\n\r\n[2]X: "]"\r\n\r\n{"b":"{"}',
+    "headers": b'Content-Length: 8\r\nDate: Mon, 1 Jan\r\n\r\n{"a":\n1}Content-Length: 3\r\n\r\n[2]X: "]"\n\n{"b":"{"}',
     "boundaries": b'--x\r\nC: "y"\r\n\r\n{"a":\n1}\r\n--x\r\n\r\n[2]\r\n--x\r\n\r\n{"b":"{"}\r\n--x--\r\n',
     "nothing": b'{"a":\n1}[2]{"b":"{"}',
 }
@@ -148,6 +148,42 @@ def test_many_commas_of_an_array_take_linear_time(begins):
     frames = decode("json-array", begins + b"," * 1_000_000 + b'{"a": 1}]'[: None if begins == b"[" else -1])
 
     assert [data for _, data, _ in frames][-1] == b'{"a": 1}'
+
+
+def prefixed(*messages: bytes, flags: bytes = b"") -> bytes:
+    """The messages with their lengths, and with one byte of `flags` each."""
+    return b"".join(flags[at : at + 1] + len(message).to_bytes(4) + message for at, message in enumerate(messages))
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_messages_after_their_lengths_are_events(size: int) -> None:
+    long = b'{"v":"' + b"x" * 300 + b'"}'
+    stream = prefixed(b'{"v":"{"}', b"", long, b"[1]")
+    frames = decode("length-prefixed", *(stream[at : at + size] for at in range(0, len(stream), size)))
+    assert [(name, data) for name, data, _ in frames] == [(None, b'{"v":"{"}'), (None, long), (None, b"[1]")]
+
+
+def test_the_envelope_that_ends_a_stream_is_named() -> None:
+    stream = prefixed(b'{"v":1}', b'{"error":{"code":"unavailable"}}', flags=b"\0\2")
+    frames = decode("enveloped", stream[:8], stream[8:])
+    assert [(name, data) for name, data, _ in frames] == [
+        (None, b'{"v":1}'),
+        ("end", b'{"error":{"code":"unavailable"}}'),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("framing", "stream", "message"),
+    [
+        ("length-prefixed", b"\0\0\0\x09{", "ended inside a message"),
+        ("length-prefixed", b'{"error": 1}', "claims 2065851762 bytes"),
+        ("enveloped", b"\1\0\0\0\1x", "compressed"),
+    ],
+    ids=["cut off", "JSON instead of messages", "compressed"],
+)
+def test_broken_messages_are_rejected(framing: str, stream: bytes, message: str) -> None:
+    with pytest.raises(UpstreamError, match=message):
+        decode(framing, stream)
 
 
 def test_an_exception_inside_a_stream_is_flagged_and_named() -> None:

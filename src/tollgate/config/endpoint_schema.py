@@ -80,7 +80,8 @@ def endpoint() -> Schema:
             ),
             "framing": text(
                 "How events are cut out of a stream. The events of `sse-text`, `lines` and `text` are plain text; "
-                "those of `text` are the pieces of the body as they arrive.",
+                "those of `text` are the pieces of the body as they arrive. `length-prefixed`: each event follows its "
+                "length in four bytes; `enveloped`: a byte of flags and such a length.",
                 enum=list(get_args(Framing)),
                 default="sse",
             ),

@@ -44,7 +44,9 @@ def rank_of(priority: int, weight: int, provider: str) -> Rank:
     return priority, -weight, provider
 
 
-Framing = Literal["sse", "sse-text", "ndjson", "json-array", "lines", "text", "aws-eventstream"]
+Framing = Literal[
+    "sse", "sse-text", "ndjson", "json-array", "lines", "text", "aws-eventstream", "length-prefixed", "enveloped"
+]
 """How events are separated in a stream. The events of `TEXT_FRAMINGS` are plain text instead of JSON: `sse-text` is
 `sse`, `lines` has one event a line, and `text` has none: what has arrived is the event."""
 InnerFraming = Literal["sse", "sse-text", "ndjson", "json-array", "lines"]

@@ -1,4 +1,4 @@
-"""Decoders for the seven framings of upstream streams, which may be nested, to frames. Mappings interpret the frames.
+"""Decoders for the framings of upstream streams, which may be nested, to frames. Mappings interpret the frames.
 
 Invariants: frames do not depend on how the network split the bytes, and the buffer for an incomplete frame is bounded.
 Broken framing raises `UpstreamFailed`.
@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from tollgate import sse
 from tollgate.config.model import Framing
-from tollgate.errors import UpstreamFailed
+from tollgate.errors import AnswerLost, UpstreamFailed
 from tollgate.upstream.eventstream import EventStreamDecoder
 
 MAX_FRAME_BYTES = sse.MAX_EVENT_BYTES
@@ -63,6 +63,8 @@ def decoder(
         return ArrayDecoder(max_frame_bytes)
     if framing == "aws-eventstream":
         return EventStreamFrames(max_frame_bytes)
+    if framing in ("length-prefixed", "enveloped"):
+        return PrefixedDecoder(max_frame_bytes, flagged=framing == "enveloped")
     raise ValueError(f"no such framing: {framing!r}")
 
 
@@ -232,6 +234,46 @@ def _is_json(data: bytes) -> bool:
     except ValueError:
         return False
     return True
+
+
+class PrefixedDecoder:
+    """Messages that each follow their length in four bytes, big-endian.
+
+    `flagged`: a byte of flags precedes the length, as in the envelopes of the Connect protocol
+    (https://connectrpc.com/docs/protocol). The event with the flag for the end of the stream is named `end`; it holds
+    the error if there is one. Compressed messages are not supported, and never sent unless requested.
+    """
+
+    def __init__(self, max_frame_bytes: int, *, flagged: bool) -> None:
+        self._held = bytearray()
+        self._limit = max_frame_bytes
+        self._flagged = flagged
+
+    def feed(self, data: bytes) -> list[Frame]:
+        held = self._held
+        held += data
+        frames: list[Frame] = []
+        at, before = 0, 1 if self._flagged else 0
+        while len(held) - at >= before + 4:
+            flags = held[at] if before else 0
+            start = at + before + 4
+            size = int.from_bytes(held[start - 4 : start])
+            if flags & 1:
+                raise UpstreamFailed("a message of the stream is compressed")
+            if size > self._limit:
+                raise UpstreamFailed(f"a message of the stream claims {size} bytes, wanted {self._limit} at most")
+            if len(held) < start + size:
+                break
+            if size:
+                frames.append(Frame("end" if flags & 2 else None, bytes(held[start : start + size])))
+            at = start + size
+        del held[:at]
+        return frames
+
+    def finish(self) -> list[Frame]:
+        if self._held:
+            raise AnswerLost("the stream ended inside a message")
+        return []
 
 
 class EventStreamFrames:
