@@ -135,6 +135,31 @@ async def test_fields_of_the_last_poll_are_kept_for_the_fetched_answer_and_bille
     assert jobs.requests[2] == "GET /results/r%2F7" and not row["estimated"] and row["cost"] == Decimal("0.02")
 
 
+BODIES = """
+      while: $.status in ['queued', 'running']
+      call: POST /rpc
+      body: {method: get, params: {id: $.id}}
+      fetch: POST /rpc
+      fetch_body: {method: result, params: {id: $.id, of: $last.status}}
+      every: [0.01]
+"""
+
+
+async def test_polls_may_have_a_body(tmp_path):
+    write_mapping(tmp_path, "slow", MAPPING)
+    jobs = Jobs(QUEUED, QUEUED, {"id": "j/1", "status": "ready"}, DONE)
+    async with inprocess(tmp_path, providers={"acme": provider(BODIES)}, apps={"acme": jobs}) as here:
+        reply = await here.post("/v1/chat/completions", ASK)
+    assert reply.json()["choices"][0]["message"]["content"] == "hi there"
+    assert jobs.requests == ["POST /jobs", "POST /rpc", "POST /rpc", "POST /rpc"]
+    assert [json.loads(body) for _, _, _, body in jobs.seen[1:]] == [
+        {"method": "get", "params": {"id": "j/1"}},
+        {"method": "get", "params": {"id": "j/1"}},
+        {"method": "result", "params": {"id": "j/1", "of": "ready"}},
+    ]
+    assert {headers["content-type"] for _, _, headers, _ in jobs.seen} == {"application/json"}
+
+
 async def test_nothing_is_fetched_for_a_failed_job(tmp_path):
     write_mapping(tmp_path, "slow", MAPPING)
     jobs = Jobs(QUEUED, {"status": "broken", "reason": "no room"}, DONE)
@@ -398,6 +423,8 @@ MISTAKES = {
         POLL + "  embeddings: {path: /embed, poll: {while: $.wait, call: GET /jobs/1}}\n",
         "vectors are there at once, wanted no `poll`",
     ),
+    "the body of a GET": (POLL + "      body: {id: $.id}\n", "`call` is a GET, which has no body"),
+    "a body without its call": (POLL + "      cancel_body: {}\n", "`cancel_body` has no effect without `cancel`"),
     "a misspelt key": (POLL.replace("every", "evrey"), "every"),
 }
 
@@ -422,6 +449,13 @@ EXAMPLES = {
         call: 'GET app://acme/jobs/x', fetch: 'GET app://acme/results/7', keep: {tokens_in: 1, output: nothing}}}""",
         "",
     ),
+    "the body of a poll": (
+        """{of: poll, given: {id: x, status: queued}, expect: {waits: true, call: 'POST app://acme/rpc',
+        body: {method: get, params: {id: x}}, fetch: 'POST app://acme/rpc',
+        fetch_body: {method: result, params: {id: x}}}}
+        """,
+        "",
+    ),
     "a job that is done": ("{of: poll, given: {id: x, status: done}, expect: {waits: false}}", ""),
     "a wrong example": ("{of: poll, given: {id: x, status: done}, expect: {waits: true}}", "differs"),
     "variables that the mapping does not use": (
@@ -440,7 +474,9 @@ EXAMPLES = {
 def test_examples_of_polling_are_checked(tmp_path, case):
     write_mapping(tmp_path, "slow", MAPPING)
     example, words = EXAMPLES[case]
-    text = provider(KEEP if "fetch" in example else POLL, more=f"examples: [{example}]\n")
+    text = provider(
+        BODIES if "rpc" in example else KEEP if "fetch" in example else POLL, more=f"examples: [{example}]\n"
+    )
     path = write_config(tmp_path, providers={"acme": text}, sandbox=False)
     problems = run_provider_examples(build_runtime(load_gateway(path, environ={}, everything=True)).providers["acme"])
     assert [words in problem.message for problem in problems] == ([True] if words else [])

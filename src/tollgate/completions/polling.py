@@ -175,13 +175,17 @@ class Job:
         offer = self._offer
         try:
             url = target.address(self.first, offer.model_facts, self.polling.variables, last)
+            content = target.content(self.first, offer.model_facts, self.polling.variables, last)
         except (NoAddress, MappingFailure) as error:
             log.error("provider %s: %s", offer.provider, error)
             message = "the provider's answer does not say where the rest is"
             raise AttemptFailed(UpstreamFailed(message)) from None
         sent = offer.headers(self._exchange.inbound.headers, stream=stream)
         headers = {name: value for name, value in sent.items() if name != "content-type"}
-        return call_to(offer, target.method, url, headers, stream=stream)
+        if content is None:
+            return call_to(offer, target.method, url, headers, stream=stream)
+        headers["content-type"] = "application/json"
+        return call_to(offer, target.method, url, headers, orjson.dumps(content), stream=stream)
 
 
 class _Missed(Exception):

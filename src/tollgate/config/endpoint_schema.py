@@ -26,8 +26,9 @@ from tollgate.config.schema import (
     text,
 )
 
-POLL_CALLS = ("call", "fetch", "stream", "cancel")
-"""The calls of `poll`: a method and an address, or a path that is appended to the provider's `url`."""
+POLL_BODIES = {"call": "body", "fetch": "fetch_body", "stream": "stream_body", "cancel": "cancel_body"}
+"""The calls of `poll`, each a method and an address, or a path that is appended to the provider's `url`; and the key
+of the body of each."""
 
 POLL_WANTED = {
     "while": "An expression over the latest answer (`$`, `$http`): true as long as it is unfinished.",
@@ -162,6 +163,10 @@ def _poll() -> Schema:
                 "Fields made of the answer that ends the waiting (`$`, `$http`), which the fetched one lacks."
             ),
             "cancel": template("Method and address that end the job, when nobody waits for it any more."),
+            **{
+                key: template(f"The JSON body of `{call}`, a template that reads what its address reads.")
+                for call, key in POLL_BODIES.items()
+            },
             "hosts": image_schema.hosts(),
             "every": image_schema.pauses(),
         },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from tollgate.config.endpoint_schema import POLL_CALLS, POLL_WANTED
+from tollgate.config.endpoint_schema import POLL_BODIES, POLL_WANTED
 from tollgate.config.fields import Fields, fields_of
 from tollgate.config.load import List, Map, Node, Scalar, entries_of, reported_missing, text_in
 from tollgate.config.model import Endpoint
@@ -91,7 +91,7 @@ def _poll(reading: Reading, addresses: _Addresses, node: Map | None, path: str, 
             break  # a removed key was reported already
         if key not in node.entries and ("stream" not in node.entries or POLL_WANTED.keys() & node.entries.keys()):
             reading.report(node, f"found no `{key}`, wanted {wanted[0].lower()}{wanted[1:-1]}", path)
-    return _with_addresses(addresses, node, POLL_CALLS, path)
+    return _with_addresses(addresses, node, tuple(POLL_BODIES), path)
 
 
 def _prepare(reading: Reading, addresses: _Addresses, node: Node | None, path: str, protocol: str) -> List | None:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tollgate.config.endpoint_schema import POLL_CALLS
+from tollgate.config.endpoint_schema import POLL_BODIES
 from tollgate.config.fields import Fields
-from tollgate.config.load import Map
+from tollgate.config.load import Map, text_in
 from tollgate.mapping.images.hosts import Host, is_admitted, origin
 from tollgate.mapping.images.offer import EVERY
 from tollgate.mapping.images.pieces import JobPieces
@@ -44,13 +44,13 @@ class CallTarget:
     method: str
     url: JobRead
     hosts: tuple[Host, ...] | None
+    body: JobRead | None = None
 
     def address(
         self, first: JobAnswer, model: Mapping[str, Any], variables: Mapping[str, Any], last: JobAnswer | None = None
     ) -> str:
         """The address after the first answer, and the last one. Raises `NoAddress`."""
-        latest = last.body if last is not None else None
-        url = self.url({"$": first.body, "$http": first.http, "$model": model, "$vars": variables, "$last": latest})
+        url = self.url(_values(first, model, variables, last))
         if not isinstance(url, str) or not url:
             raise NoAddress("the provider's answer does not say where to ask for the rest")
         if self.hosts is not None and not is_admitted(url, self.hosts):
@@ -59,6 +59,19 @@ class CallTarget:
                 f"the provider's answer leads to {origin(url)}, which is under no host of its file; `hosts` has {hosts}"
             )
         return url
+
+    def content(
+        self, first: JobAnswer, model: Mapping[str, Any], variables: Mapping[str, Any], last: JobAnswer | None = None
+    ) -> Any:
+        """The body of the call as a JSON value; None for a call without a body."""
+        return self.body(_values(first, model, variables, last)) if self.body is not None else None
+
+
+def _values(
+    first: JobAnswer, model: Mapping[str, Any], variables: Mapping[str, Any], last: JobAnswer | None
+) -> dict[str, Any]:
+    latest = last.body if last is not None else None
+    return {"$": first.body, "$http": first.http, "$model": model, "$vars": variables, "$last": latest}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +115,21 @@ class Polling:
             if place is not None and (description["waits"] or name == "stream"):
                 try:
                     description[name] = f"{place.method} {place.address(first, model, known, ended)}"
+                    if (content := place.content(first, model, known, ended)) is not None:
+                        description[POLL_BODIES[name]] = content
                 except NoAddress as error:
                     description[name] = "; ".join([str(error), *unset])
         return description
+
+
+def _body(pieces: Pieces, node: Map, key: str, reads: Mapping[str, frozenset[str] | None], path: str) -> JobRead | None:
+    """The body of the call under `key`; None without one, or for a GET, which is a mistake."""
+    name = POLL_BODIES[key]
+    body = node.get(name)
+    if body is not None and (text_in(node.get(key)) or "").lstrip().upper().startswith("GET "):
+        pieces.mistake(body, f"`{key}` is a GET, which has no body", f"{path}.{name}", "write POST")
+        return None
+    return JobPieces(pieces, reads, _METHODS).template(body, answer=True)
 
 
 def compile_polling(pieces: Pieces, node: Map | None, path: str) -> Polling | None:
@@ -120,9 +145,13 @@ def compile_polling(pieces: Pieces, node: Map | None, path: str) -> Polling | No
         called = JobPieces(pieces, reads, _METHODS).call(
             step, node.get("hosts"), f"{path}.{key}", incomplete=node.incomplete
         )
-        return CallTarget(*called) if called is not None else None
+        content = _body(pieces, node, key, reads, path)
+        return CallTarget(*called, content) if called is not None else None
 
-    again, fetch, stream, cancel = (place(key) for key in POLL_CALLS)
+    again, fetch, stream, cancel = (place(key) for key in POLL_BODIES)
+    for key, body in POLL_BODIES.items():
+        if body in node.entries and key not in node.entries and not node.incomplete:
+            pieces.mistake(node.entries[body], f"`{body}` has no effect without `{key}`", f"{path}.{body}")
     kept = node.get("keep")
     if kept is not None and "fetch" not in node.entries and not node.incomplete:
         pieces.mistake(kept, "`keep` has no effect without `fetch`", f"{path}.keep", "the last answer is the answer")
