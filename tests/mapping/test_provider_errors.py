@@ -119,6 +119,13 @@ errors:
     assert judged(text, 200, {"text": "x"}) is None and judged(text, 200, {"text": "x"}, {}, chunk=True) is None
 
 
+def test_the_wait_may_be_computed_from_a_moment_in_the_body(monkeypatch):
+    monkeypatch.setattr("tollgate.mapping.provider.errors.time.time", lambda: 1795255190.5)
+    made = 'errors: {retry_after: "{{ ($.again | seconds) - $now }}"}'
+    assert judged(made, 429, {"again": "2026-11-21T10:00:00Z"}).retry_after == 10
+    assert judged(made, 429, {"again": "soon"}).retry_after is None
+
+
 def test_the_rules_of_an_endpoint_precede_those_of_its_provider():
     text = (
         SMALL.replace("{chat: /chat/completions}", "{chat: {path: /c, errors: {stop: [429], message: $.own}}}")

@@ -285,12 +285,13 @@ def _policies() -> Schema:
 
 def _errors() -> Schema:
     status: Schema = {"type": "integer", "minimum": 100, "maximum": 599, "wanted": "an HTTP status from 100 to 599"}
+    counted: Schema = {**status, "minimum": 400, "wanted": "the status of an error, from 400 to 599"}
     fields = {
         "message": template("The error's text."),
         "type": template("Its type."),
         "code": template("Its code."),
         "param": template("The field at fault."),
-        "retry_after": template("Seconds to wait."),
+        "retry_after": template("Seconds to wait; it may read `$now`, the Unix time, for the moment of the next try."),
     }
     return record(
         "What the provider's errors mean.",
@@ -310,7 +311,7 @@ def _errors() -> Schema:
                         "status": one_or_many(status, "Only these statuses."),
                         "verdict": text("What follows.", enum=["later", "next", "stop"]),
                         "alarm": text("What the operator is told.", enum=["balance", "key"]),
-                        "as": {**status, "description": "The status it counts as."},
+                        "as": {**counted, "description": "The status it counts as."},
                         **fields,
                     },
                     required=["verdict"],

@@ -101,7 +101,10 @@ def _warn_of_silence(pieces: Pieces, node: Map, rule: Rule, path: str) -> None:
 
 
 def _reads(pieces: Pieces, node: Map) -> dict[str, Read]:
-    return {name: read for name in FIELDS if (read := pieces.reader(node.get(name), HEADERS)) is not None}
+    readers = {
+        name: pieces.reader(node.get(name), HEADERS, *(("now",) if name == "retry_after" else ())) for name in FIELDS
+    }
+    return {name: read for name, read in readers.items() if read is not None}
 
 
 def _statuses(node: Node | None) -> tuple[int, ...]:

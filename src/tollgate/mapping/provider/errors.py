@@ -10,6 +10,7 @@ Order: the file's rules, the file's status lists, then the rules for all provide
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -114,7 +115,10 @@ class _Answer:
     def read(self, name: str) -> Any:
         """The value that the file reads under this name; None if it reads none."""
         read = self.reads.get(name)
-        return read(self.body, answer_headers=self.headers) if read is not None else None
+        if read is None:
+            return None
+        now = {"now": int(time.time())} if name == "retry_after" else {}
+        return read(self.body, answer_headers=self.headers, **now)
 
 
 class ErrorRules:
