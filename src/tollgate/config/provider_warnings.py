@@ -1,6 +1,7 @@
 """Warnings about parts of a provider file that load, and have no effect or another one than was meant.
 
-A name of the data outside `{{ }}` is sent literally, and so is a base address to which nothing is appended. An error
+A name of the data outside `{{ }}` is sent literally, and so are a place holder in single braces and a base address to
+which nothing is appended. An error
 rule after one that matches all of its answers, a status that is listed twice, and a glob that matches no model never
 take effect.
 """
@@ -8,7 +9,7 @@ take effect.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tollgate.config.forgotten_dollar import forgotten_dollars
 from tollgate.config.image_warnings import image_warnings
@@ -30,6 +31,8 @@ from tollgate.wording import did_you_mean
 
 _HOLE = re.compile(r"\{\{.*?(\}\}|\Z)", re.DOTALL)
 _NAME = re.compile(r"\$(?:\{\w+\}|\.?[A-Za-z_][\w.]*)")
+_BRACE = re.compile(r"(?<!\{)\{([A-Za-z_]\w*)\}")
+"""A place holder of an API's documentation, as in `/jobs/{id}`."""
 _BASE = re.compile(r"https?://[^/?]+(/[^?]*)?(?<=/)v\d+/?|https?://[^/?]+/?")
 """An address without a path, or one that ends in a version: what documentation calls the base URL."""
 _PRESENT = re.compile(r"(\$\.\w+)( is present)?")
@@ -37,6 +40,8 @@ _PRESENT = re.compile(r"(\$\.\w+)( is present)?")
 _TEMPLATES = ("url", "headers", "query", "vars", "auth")
 _OF_ENDPOINTS = ("url", "stream_url", "path", "headers", "query", "count_tokens", "count_tokens_url")
 """The keys of an endpoint whose texts are sent. Its edits and rules hold expressions, which are full of names."""
+_ADDRESSES = ("url", "stream_url", "path", "count_tokens", "call", "fetch", "stream", "cancel")
+"""Keys with an address, of an endpoint, of the calls below it and of the steps of an image job."""
 _INPUTS = ("text", "image", "audio", "video", "file")
 """Input modalities. A model where one is misspelt would not be used for requests that have it."""
 _LISTS = ("retry", "next", "stop", "credit", "key")
@@ -59,6 +64,7 @@ def provider_warnings(provider: Provider) -> Iterator[Problem]:
     yield from _loose_under(provider, root, _TEMPLATES, "")
     yield from _errors(provider, lookup(root, "errors"), "errors")
     speaks = lookup(root, "speaks")
+    yield from _place_holders(provider, [lookup(root, "url"), speaks, lookup(root, "images")])
     yield from _cut_short(provider, lookup(root, "url"), speaks)
     for name, endpoint in entries_of(speaks).items():
         if isinstance(endpoint, Scalar):
@@ -99,6 +105,22 @@ def _loose(provider: Provider, node: Node | None, path: str) -> Iterator[Problem
             yield provider.document.warning(
                 inner, f"found `{name}` inside a text, which is sent as it stands", path, f"write {{{{ {secret} }}}}"
             )
+
+
+def _place_holders(provider: Provider, nodes: Iterable[Node | None]) -> Iterator[Problem]:
+    """Addresses with place holders in single braces, and called addresses with a name outside of braces."""
+    texts = list(nodes)
+    for holder in (inner for node in texts for inner in walk(node) if isinstance(inner, Map)):
+        texts += (holder.get(key) for key in _ADDRESSES)
+    for node in texts:
+        text = text_in(node) or ""
+        if node is not None and (found := _BRACE.search(_HOLE.sub("", text))):
+            value = f"$.{found[1]}" if " " in text else f"$vars.{found[1]}"  # only a call reads an answer
+            hint = f"a value is written in two braces, such as {{{{ {value} }}}}"
+            yield provider.document.warning(node, f"found `{found[0]}`, which is sent as it stands", hint=hint)
+        elif node is not None and " " in text and (name := loose_name(text)):
+            hint = f"write {{{{ {name} }}}}"
+            yield provider.document.warning(node, f"found `{name}`, which is sent as it stands", hint=hint)
 
 
 def _cut_short(provider: Provider, url: Node | None, speaks: Node | None) -> Iterator[Problem]:

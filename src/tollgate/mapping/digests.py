@@ -162,7 +162,7 @@ def _moment(text: str) -> int | None:
 
 def is_date_format(form: object) -> bool:
     """Whether `date` takes this format."""
-    return type(form) is str and _DATE_CODES.match(form) is not None
+    return type(form) is str and "%" in form and _DATE_CODES.match(form) is not None
 
 
 def _bytes(text: str) -> bytes:

@@ -39,7 +39,8 @@ def emit(site: Site, node: Map, dest: Destination) -> None:
     written = [item for item in candidates.items if isinstance(item, List)]
     if written and dest.spreads:
         if len(written) != len(candidates.items):
-            site.unit.mistake(candidates, "in a list, the candidates of `$first` are all lists or all single values")
+            message = "in a list, the candidates of `$first` are all lists or all single values"
+            site.unit.mistake(candidates, message, 'a list as one item: "{{ $.a or [] }}"')
             return
         with site.code.block(f"for item_{name} in {name} or ()", line):
             site.code.add(dest.put(f"item_{name}"), line)
