@@ -147,20 +147,20 @@ class Responder:
 
     __slots__ = (
         "_bodiless",
+        "_comment_task",
+        "_comment_timer",
         "_direct",
         "_extra",
         "_gone",
-        "_keepalive",
-        "_last",
         "_loop",
         "_quiet",
         "_receive",
         "_send",
         "_sending",
+        "_sent_at",
         "_task",
-        "_timer",
-        "_watch",
-        "_watcher",
+        "_watch_task",
+        "_watch_timer",
         "answer_begun",
         "place",
         "slot",
@@ -180,12 +180,13 @@ class Responder:
         self._task = asyncio.current_task(self._loop)
         self._gone = False
         self._direct: HttpExchange | None = None
-        self._watcher: asyncio.Task[None] | None = None
-        self._watch: asyncio.TimerHandle | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._keepalive: asyncio.Task[None] | None = None
+        self._watch_task: asyncio.Task[None] | None = None
+        self._watch_timer: asyncio.TimerHandle | None = None
+        self._comment_timer: asyncio.TimerHandle | None = None
+        self._comment_task: asyncio.Task[None] | None = None
         self._quiet = 0.0
-        self._last = 0.0
+        """Seconds of silence after which a comment is sent; `_sent_at` is when something was sent last."""
+        self._sent_at = 0.0
         self._sending = False
         self.started = False
         self.status = CLIENT_LEFT
@@ -211,19 +212,19 @@ class Responder:
         if self._direct is not None:
             self._direct.on_disconnect(self._left)
         else:
-            self._watch = self._loop.call_later(_WATCH_AFTER, self._begin_watching)
+            self._watch_timer = self._loop.call_later(_WATCH_AFTER, self._begin_watching)
 
     def keep_alive(self, seconds: float) -> None:
         """Send an SSE comment whenever the stream has been silent for `seconds`, also before its first event."""
         self._quiet = seconds
-        self._last = self._loop.time()
-        self._timer = self._loop.call_later(seconds, self._silent)
+        self._sent_at = self._loop.time()
+        self._comment_timer = self._loop.call_later(seconds, self._silent)
 
     def status_sent(self) -> bool:
         """Whether the client has its status, from a keep-alive comment if no part of the reply was sent. If not, no
         comment is sent any more: the caller decides on a status now."""
-        if not self.started and self._timer is not None:
-            self._end_comments(self._timer)
+        if not self.started and self._comment_timer is not None:
+            self._end_comments(self._comment_timer)
         return self.started
 
     def recovers(self) -> bool:
@@ -241,8 +242,8 @@ class Responder:
             if self.started:
                 await self._block(reply.body, last=True)
                 return
-            if self._timer is not None:
-                self._end_comments(self._timer)
+            if self._comment_timer is not None:
+                self._end_comments(self._comment_timer)
             if self.slot is not None:
                 self.slot.leave()  # before the client sees the end, and may send its next request
             about = (
@@ -281,14 +282,14 @@ class Responder:
             self.slot.leave()
         if self._direct is not None:
             self._direct.on_disconnect(None)
-        if self._watch is not None:
-            self._watch.cancel()
-        if self._watcher is not None:
-            self._watcher.cancel()
-        if self._timer is not None:
-            self._end_comments(self._timer)
+        if self._watch_timer is not None:
+            self._watch_timer.cancel()
+        if self._watch_task is not None:
+            self._watch_task.cancel()
+        if self._comment_timer is not None:
+            self._end_comments(self._comment_timer)
         # their tracebacks refer to this object: break the cycle, so that it is freed at once
-        self._watcher = self._keepalive = None
+        self._watch_task = self._comment_task = None
 
     async def _start(self, headers: list[tuple[bytes, bytes]], status: int = 200) -> None:
         self.started = True
@@ -297,17 +298,17 @@ class Responder:
         await self._send({"type": "http.response.start", "status": status, "headers": [*lead, *headers, *self._extra]})
 
     async def _block(self, block: bytes, *, last: bool = False) -> None:
-        if self._keepalive is not None and not self._keepalive.done():
-            await shielded(self._keepalive)
+        if self._comment_task is not None and not self._comment_task.done():
+            await shielded(self._comment_task)
         if last and self.slot is not None:
             self.slot.leave()
         self._sending = self.answer_begun = True
         await self._send({"type": "http.response.body", "body": block, "more_body": not last})
         self._sending = False
-        self._last = self._loop.time()
+        self._sent_at = self._loop.time()
 
     def _begin_watching(self) -> None:
-        self._watcher = self._loop.create_task(self._watch_for_leaving())
+        self._watch_task = self._loop.create_task(self._watch_for_leaving())
 
     async def _watch_for_leaving(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -321,16 +322,16 @@ class Responder:
 
     def _end_comments(self, timer: asyncio.TimerHandle) -> None:
         timer.cancel()
-        if self._keepalive is not None:
-            self._keepalive.cancel()
+        if self._comment_task is not None:
+            self._comment_task.cancel()
 
     def _silent(self) -> None:
-        waited = self._loop.time() - self._last
-        if waited >= self._quiet and not self._sending and (self._keepalive is None or self._keepalive.done()):
-            self._keepalive = self._loop.create_task(self._comment())
-            self._last = self._loop.time()
+        waited = self._loop.time() - self._sent_at
+        if waited >= self._quiet and not self._sending and (self._comment_task is None or self._comment_task.done()):
+            self._comment_task = self._loop.create_task(self._comment())
+            self._sent_at = self._loop.time()
             waited = 0.0
-        self._timer = self._loop.call_later(max(0.01, self._quiet - waited), self._silent)
+        self._comment_timer = self._loop.call_later(max(0.01, self._quiet - waited), self._silent)
 
     async def _comment(self) -> None:
         if not self.started:
