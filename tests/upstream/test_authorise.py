@@ -184,7 +184,7 @@ async def test_expensive_signatures_are_computed_off_the_event_loop(
         for auth in (Authorisation("signed", adds=adds), Authorisation("sigv4", keys)):
             await (await client.open(Call("POST", server.url(), {}, body=b"x" * 2_000_000, auth=auth))).read()
         with pytest.raises(UpstreamFailed, match="without a token"):
-            await Tokens(client._send).get("key", grant)
+            await Tokens(client.open).get("key", grant)
     assert len(threads) == 3 and threading.get_ident() not in threads
 
 
@@ -357,7 +357,7 @@ async def test_a_token_expires_when_its_issuer_says(
     expires_at = (1_800_000_000 + at) * life if isinstance(at, int) else at
     issuer.body = json.dumps({"access_token": "t", "expires_at": expires_at}).encode()
     async with upstream(issuer) as address:
-        tokens = Tokens(client._send, lambda: now[0])
+        tokens = Tokens(client.open, lambda: now[0])
 
         async def mints() -> int:
             await tokens.get("k", lambda: Grant(address.url(), {}, Call("POST", "http://x")))
@@ -375,7 +375,7 @@ async def test_a_token_with_an_invalid_lifetime_is_used(client: Client, lifetime
     issuer.body = f'{{"access_token": "t", "expires_in": {lifetime}}}'.encode()
     async with upstream(issuer) as address:
         call = Call("POST", "http://x")
-        assert await Tokens(client._send).get("k", lambda: Grant(address.url(), {}, call)) == "t"
+        assert await Tokens(client.open).get("k", lambda: Grant(address.url(), {}, call)) == "t"
 
 
 async def test_many_waiters_share_one_token_request_and_a_cancelled_one_does_not_stop_it(client: Client) -> None:
@@ -398,7 +398,7 @@ async def test_a_token_is_used_while_it_is_renewed_early(client: Client) -> None
     issuer = Issuer()
     now = [1000.0]
     async with upstream(issuer) as address:
-        tokens = Tokens(client._send, lambda: now[0])
+        tokens = Tokens(client.open, lambda: now[0])
 
         async def get() -> str:
             return await tokens.get("k", lambda: Grant(address.url(), {"a": "b"}, Call("POST", "http://x")))
