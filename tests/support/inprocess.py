@@ -24,7 +24,7 @@ from support.stores import close_without_storing, empty_store, reused_duckdb
 from tollgate.config.build import Loaded, load_gateway
 from tollgate.config.load import Document
 from tollgate.config.reusable import Reusable
-from tollgate.mapping import Mapping as ProtocolMapping
+from tollgate.mapping import CompiledMapping
 from tollgate.runtime import Runtime, build_runtime
 from tollgate.server import Opened, close_gateway, open_gateway
 
@@ -35,7 +35,7 @@ UpstreamApp = Callable[
 
 _read: Reusable = Reusable({}, {}, ())
 """Provider and mapping files read last, by name: as at a reload, a file with the same text is not read again."""
-_compiled: dict[tuple[str, str], tuple[Document, ProtocolMapping]] = {}
+_compiled: dict[tuple[str, str], tuple[Document, CompiledMapping]] = {}
 """Mappings compiled so far, by name and text: as at a reload, an unchanged mapping is not compiled again."""
 _latest: list[Runtime] = []
 """The latest runtime without plugins. Its sandbox is reused, if it is unchanged."""
