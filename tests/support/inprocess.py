@@ -140,7 +140,7 @@ def _keep_read(files: Reusable) -> None:
     be another test's."""
     _read.mappings.update(files.mappings)
     for name, source in files.sources.items():
-        if not source.included and not files.warnings:
+        if not (source.shared or source.models or files.warnings):
             _read.sources[name] = source
 
 
@@ -158,7 +158,7 @@ def _previous(loaded: Loaded) -> Runtime | None:
         latest,
         gateway=replace(latest.gateway, mappings={name: document for name, (document, _) in known.items()}),
         mappings={name: mapping for name, (_, mapping) in known.items()},
-        fingerprints={name: made for name, made in latest.fingerprints.items() if name == "sandbox"},
+        providers={name: made for name, made in latest.providers.items() if name == "sandbox"},
     )
 
 
