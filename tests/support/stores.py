@@ -94,7 +94,7 @@ async def close_without_storing(ledger: Ledger) -> None:
     await backend.journal.close()
     with backend._wake:
         backend._waiting.clear()
-        backend._recheck = False
+        backend.publisher._rechecks = False
     await Ledger.close(ledger)
     _incomplete.update((ledger.store.directory, ledger.store.usage_directory))
 
