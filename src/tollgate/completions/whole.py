@@ -102,7 +102,9 @@ def _parsed(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) -> tup
     """The answer as bytes, parsed, and with the provider's edits applied. Raises `AttemptFailed` when it is no
     answer."""
     raw, body = judged_answer(exchange, offer, answer, raw)
-    edited = body if offer.response_edits is None else offer.response_edits(body, _edits_context(offer))
+    edited = body
+    if offer.response_edits is not None:  # what they drop the provider meant to be dropped: no loss to report
+        edited = offer.response_edits(body, Context(model=offer.model_facts, can=offer.can))
     return raw, body, edited
 
 
@@ -110,18 +112,12 @@ def _hub_of(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) -> tup
     """The parsed answer, and the hub answer. Raises `AttemptFailed` when it is no answer."""
     context = exchange.attempt.context
     assert context is not None
-    _, body = judged_answer(exchange, offer, answer, raw)
-    edited = body if offer.response_edits is None else offer.response_edits(body, _edits_context(offer))
+    _, body, edited = _parsed(exchange, offer, answer, raw)
     hub = response_to_hub(offer.mapping, edited, context, offer.in_text)
     if failure := _failure_in(offer, hub):
         raise AttemptFailed(failure)
     _check_content(hub, listed=isinstance(body, list))
     return body, hub
-
-
-def _edits_context(offer: Offer) -> Context:
-    """The context of the edits of an answer. What they drop the provider meant to be dropped: no loss to report."""
-    return Context(model=offer.model_facts, can=offer.can)
 
 
 async def _note_completed(exchange: Exchange, usage: dict[str, Any], lacking: list[str], texts: list[str]) -> None:
