@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from support.stores import open_ledger
 from tollgate import accounts
 from tollgate.accounts import KeyForm
-from tollgate.config.settings import Credits, Store
+from tollgate.config.settings import Store
 from tollgate.errors import BadRequest, NotFound
 from tollgate.ledger import Ledger, UsageRow
 
@@ -20,8 +21,8 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 @pytest.fixture
 async def books(tmp_path: Path) -> AsyncIterator[Ledger]:
-    async with Ledger(
-        Store(directory=tmp_path / "var", usage_directory=tmp_path / "usage", apply_seconds=0.05), Credits()
+    async with open_ledger(
+        Store(directory=tmp_path / "var", usage_directory=tmp_path / "usage", apply_seconds=0.05)
     ) as ledger:
         await accounts.create_account(ledger, "alice", "Alice")
         yield ledger

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tollgate.config.settings import Credits, Store
-from tollgate.ledger import Ledger
+from support.stores import open_ledger
+from tollgate.config.settings import Store
 
 from .tollgate import Tollgate
 
@@ -33,7 +33,7 @@ async def running(tmp_path: Path) -> AsyncIterator[Tollgate]:
     store = Store(
         directory=tmp_path / "var", usage_directory=tmp_path / "usage", apply_seconds=0.05, publish_seconds=0.05
     )
-    async with Ledger(store, Credits()) as ledger:
+    async with open_ledger(store) as ledger:
         await ledger.create_account("alice")
         await ledger.grant("alice", Decimal(10))
         await ledger.create_key("alice", "laptop")

@@ -18,8 +18,9 @@ import pytest
 import pytest_asyncio
 
 from support.few_descriptors import few_descriptors
-from tollgate.config.settings import Credits, Store
-from tollgate.ledger import Ledger, UsageRow
+from support.stores import open_ledger
+from tollgate.config.settings import Store
+from tollgate.ledger import UsageRow
 from tollgate.ledger.reports import REPORTS
 from tollgate.ledger.usage_row import COLUMNS
 
@@ -32,7 +33,7 @@ NOW = datetime.now(UTC)
 async def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Usage files of six requests of two accounts over three days."""
     folder = tmp_path_factory.mktemp("published")
-    async with Ledger(Store(directory=folder / "var", usage_directory=folder / "usage"), Credits()) as ledger:
+    async with open_ledger(Store(directory=folder / "var", usage_directory=folder / "usage")) as ledger:
         for number, (account, model, days, outcome, cost) in enumerate(
             (
                 ("alice", "acme/large", 0, "ok", "0.10"),

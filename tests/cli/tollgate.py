@@ -10,6 +10,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from support.files import write_file
+from support.stores import reused_duckdb
 from tollgate.cli import main
 from tollgate.ledger import Ledger
 
@@ -45,7 +46,8 @@ class Tollgate:
         before = Path.cwd()
         os.chdir(self.folder)
         try:
-            result = CliRunner().invoke(main, list(words), input=stdin)
+            with reused_duckdb():
+                result = CliRunner().invoke(main, list(words), input=stdin)
         finally:
             os.chdir(before)
         if result.exception is not None and not isinstance(result.exception, SystemExit):

@@ -13,7 +13,8 @@ import duckdb
 import pytest
 
 from support.few_descriptors import few_descriptors
-from tollgate.config.settings import Credits, Store
+from support.stores import open_ledger
+from tollgate.config.settings import Store
 from tollgate.dashboard.usage_queries import UsageQueries
 from tollgate.dashboard.usage_report import bucket_starts
 from tollgate.errors import BadRequest, Unavailable
@@ -26,7 +27,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 async def books(tmp_path: Path):
-    async with Ledger(Store(directory=tmp_path / "var", usage_directory=tmp_path / "usage"), Credits()) as ledger:
+    async with open_ledger(Store(directory=tmp_path / "var", usage_directory=tmp_path / "usage")) as ledger:
         await ledger.create_account("alice")
         await ledger.create_account("bob")
         yield ledger

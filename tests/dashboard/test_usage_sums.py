@@ -11,12 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from tollgate.config.settings import Credits, Store
+from support.stores import open_ledger
+from tollgate.config.settings import Store
 from tollgate.dashboard import usage_report as module
 from tollgate.dashboard import usage_sums
 from tollgate.dashboard.usage_queries import UsageQueries
 from tollgate.dashboard.usage_sums import EVERY_VALUE, Leading, in_groups, read_leading
-from tollgate.ledger import Ledger, UsageRow
+from tollgate.ledger import UsageRow
 from tollgate.ledger.reports import Filters
 
 NOW = datetime(2026, 11, 21, 14, 30, tzinfo=UTC)
@@ -48,7 +49,7 @@ async def rows(tmp_path, monkeypatch):
         )
         for number in range(400)
     ]
-    async with Ledger(Store(directory=tmp_path / "var", usage_directory=tmp_path / "usage"), Credits()) as ledger:
+    async with open_ledger(Store(directory=tmp_path / "var", usage_directory=tmp_path / "usage")) as ledger:
         for row in made:
             await ledger.record(row)
         await ledger.settle()

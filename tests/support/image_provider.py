@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from support.offers import make_catalog
+from support.stores import empty_store, reused_duckdb
 from support.waiting import until
 from tollgate.config.load import Mark
 from tollgate.config.model import Gateway, Model
@@ -136,7 +137,9 @@ async def open_services(folder, *offers: ImageOffer, apps=None, credits="10", **
     store = Store(directory=folder / "var", usage_directory=folder / "usage", publish_seconds=60, apply_seconds=0.05)
     runtime = runtime_of(*offers, store=store, retry=Retry(cooldown_failures=1000), credits=Credits(), **gateway)
     ledger = Ledger(store, runtime.gateway.credits)
-    await ledger.open()
+    empty_store(store.directory)
+    with reused_duckdb():
+        await ledger.open()
     secret = await ledger.ensure_default_account(Decimal(credits))
     client = Client(environ={})
     for name, app in (apps or {}).items():

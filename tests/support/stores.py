@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +18,8 @@ from typing import Any
 
 import duckdb
 
+from tollgate.config.settings import Credits
+from tollgate.config.settings import Store as StoreSettings
 from tollgate.errors import NotFound
 from tollgate.ledger import Ledger, store
 from tollgate.ledger.store import FILE_NAME, Store
@@ -110,6 +112,19 @@ def empty_store(directory: Path) -> None:
     if not (directory / FILE_NAME).exists():
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         (directory / FILE_NAME).write_bytes(_made())
+
+
+@contextlib.asynccontextmanager
+async def open_ledger(settings: StoreSettings) -> AsyncIterator[Ledger]:
+    """An open ledger with a new store, or with the one that is there, on a reused engine."""
+    empty_store(settings.directory)
+    ledger = Ledger(settings, Credits())
+    with reused_duckdb():
+        await ledger.open()
+    try:
+        yield ledger
+    finally:
+        await ledger.close()
 
 
 async def available_to(ledger: Ledger, account: str) -> Decimal:
