@@ -176,16 +176,16 @@ class Job:
         try:
             url = target.address(self.first, offer.model_facts, self.polling.variables, last)
             content = target.content(self.first, offer.model_facts, self.polling.variables, last)
+            body, kind = (b"", None) if content is None else offer.written(content, "json")
         except (NoAddress, MappingFailure) as error:
             log.error("provider %s: %s", offer.provider, error)
             message = "the provider's answer does not say where the rest is"
             raise AttemptFailed(UpstreamFailed(message)) from None
         sent = offer.headers(self._exchange.inbound.headers, stream=stream)
         headers = {name: value for name, value in sent.items() if name != "content-type"}
-        if content is None:
-            return call_to(offer, target.method, url, headers, stream=stream)
-        headers["content-type"] = "application/json"
-        return call_to(offer, target.method, url, headers, orjson.dumps(content), stream=stream)
+        if kind is not None:
+            headers["content-type"] = kind
+        return call_to(offer, target.method, url, headers, body, stream=stream)
 
 
 class _Missed(Exception):

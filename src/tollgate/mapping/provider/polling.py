@@ -12,7 +12,7 @@ from typing import Any
 
 from tollgate.config.endpoint_schema import POLL_BODIES
 from tollgate.config.fields import Fields
-from tollgate.config.load import Map, text_in
+from tollgate.config.load import Map
 from tollgate.mapping.images.hosts import Host, is_admitted, origin
 from tollgate.mapping.images.offer import EVERY
 from tollgate.mapping.images.pieces import JobPieces
@@ -122,16 +122,6 @@ class Polling:
         return description
 
 
-def _body(pieces: Pieces, node: Map, key: str, reads: Mapping[str, frozenset[str] | None], path: str) -> JobRead | None:
-    """The body of the call under `key`; None without one, or for a GET, which is a mistake."""
-    name = POLL_BODIES[key]
-    body = node.get(name)
-    if body is not None and (text_in(node.get(key)) or "").lstrip().upper().startswith("GET "):
-        pieces.mistake(body, f"`{key}` is a GET, which has no body", f"{path}.{name}", "write POST")
-        return None
-    return JobPieces(pieces, reads, _METHODS).template(body, answer=True)
-
-
 def compile_polling(pieces: Pieces, node: Map | None, path: str) -> Polling | None:
     """The `poll:` of an endpoint; None without one, or with its mistakes noted in `pieces`."""
     if node is None:
@@ -142,11 +132,15 @@ def compile_polling(pieces: Pieces, node: Map | None, path: str) -> Polling | No
         step, reads = node.get(key), {**names, **({_LAST: None} if key == "fetch" else {})}
         if step is None:
             return None
-        called = JobPieces(pieces, reads, _METHODS).call(
-            step, node.get("hosts"), f"{path}.{key}", incomplete=node.incomplete
-        )
-        content = _body(pieces, node, key, reads, path)
-        return CallTarget(*called, content) if called is not None else None
+        job_pieces = JobPieces(pieces, reads, _METHODS)
+        called = job_pieces.call(step, node.get("hosts"), f"{path}.{key}", incomplete=node.incomplete)
+        body = node.get(POLL_BODIES[key])
+        content = job_pieces.template(body, answer=True)
+        if called is None:
+            return None
+        if body is not None and called[0] == "GET":
+            pieces.mistake(body, f"`{key}` is a GET, which has no body", f"{path}.{POLL_BODIES[key]}", "write POST")
+        return CallTarget(*called, content)
 
     again, fetch, stream, cancel = (place(key) for key in POLL_BODIES)
     for key, body in POLL_BODIES.items():
