@@ -373,6 +373,22 @@ async def test_vertex_uses_one_access_token_for_claude_and_gemini(tmp_path, key)
     assert len(minted) == 1
 
 
+def test_each_model_of_bedrock_s_openai_host_is_called_on_its_own_path():
+    # "isn't supported on this route": a 400 of both paths, for every model of the other (recorded by vercel/ai for
+    # Gemma 4; NousResearch/hermes-agent issue 52316; maximhq/bifrost pull 7063)
+    found = {
+        (offer.model.upstream, offer.endpoint): offer.address.whole
+        for offer in offers("bedrock-mantle")
+        if offer.endpoint != "messages"
+    }
+    host = "https://bedrock-mantle.us-east-1.api.aws"
+    assert found["google.gemma-4-31b", "chat"] == f"{host}/openai/v1/chat/completions"
+    assert found["openai.gpt-6-astra", "responses"] == f"{host}/openai/v1/responses"
+    assert found["openai.gpt-oss-120b", "responses"] == f"{host}/v1/responses"
+    assert found["qwen.qwen3-32b", "chat"] == f"{host}/v1/chat/completions"
+    assert ("openai.gpt-oss-safeguard-20b", "responses") not in found  # answers chat only
+
+
 # -- Claude on the clouds
 
 
