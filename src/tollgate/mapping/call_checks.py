@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tollgate.mapping.filter_table import Filter
 from tollgate.mapping.grammar import nodes
 from tollgate.mapping.scope import Function, Unit, suggest
+from tollgate.mapping.values import KIND_WORDS
 
 Wrong = Callable[..., None]
 """A function that notes a mistake: the node, what is wrong with it, and a hint."""
@@ -59,7 +60,27 @@ def filter_called(unit: Unit, node: nodes.Filter, wrong: Wrong) -> Filter | None
         if isinstance(written, nodes.Const) and not fits(written.value):
             wrong(node, f"`{node.name}` does not know {written.value!r}", f"it takes {wanted}")
             return None
+        if written is not None and not isinstance(written, nodes.Const) and (word := _elsewhere(entry, node, fits)):
+            wrong(node, f"`{node.name}` has {word!r} in another's place", f"it is used ({entry.arguments})")
+            return None
     return entry
+
+
+def _elsewhere(entry: Filter, node: nodes.Filter, fits: Callable[[object], bool]) -> str | None:
+    """A text that fits one place among the arguments and stands at one that takes any text: two are exchanged."""
+    others = (each for place, each in enumerate(node.args) if place not in entry.fits)
+    return next((each.value for each in others if isinstance(each, nodes.Const) and fits(each.value)), None)
+
+
+def misfits(entry: Filter, kinds: Sequence[str]) -> Iterator[str]:
+    """What is wrong with the kinds (`Lowered.kind`) of the value and the arguments: those that it never works
+    on."""
+    for place, kind in enumerate(kinds if entry.takes else ()):
+        name, taken = entry.takes[min(place, len(entry.takes) - 1)]  # the last takes all further ones
+        if taken and kind in KIND_WORDS and kind not in taken:
+            wanted = " or ".join(KIND_WORDS[each] for each in taken)
+            of = f" as `{name}`" if place else ""
+            yield f"`{entry.name}` takes {wanted}{of}, found {KIND_WORDS[kind]}"
 
 
 def _by_place(node: nodes.Call | nodes.Filter, name: str, wrong: Wrong) -> bool:

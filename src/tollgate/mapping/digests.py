@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote
 from uuid import UUID
 
-from tollgate.mapping.values import NUMBERS
+from tollgate.mapping.values import NUMBERS, List, Number, Text
 
 ALGORITHMS = ("sha256", "sha512", "sha384", "sha1", "md5")
 """Old ones too: a signature must be the one its vendor computes."""
@@ -42,14 +42,14 @@ _HTTP_DATE = re.compile(
 )
 
 
-def digest(value: Any, algorithm: Any, notation: Any = "hex") -> str | None:
+def digest(value: Text, algorithm: Text, notation: Text = "hex") -> str | None:
     """The digest of a text: sha256, sha512, sha384, sha1, md5; written as hex, base64, base64url."""
     if type(value) is not str or algorithm not in ALGORITHMS:
         return None
     return _written(hashlib.new(algorithm, _bytes(value), usedforsecurity=False).digest(), notation)
 
 
-def short(value: Any, most: Any) -> str | None:
+def short(value: Text, most: Number) -> str | None:
     """A text of no more than `most` characters (16 or more): a longer one keeps its beginning and ends in a piece of
     its digest."""
     if type(value) is not str or type(most) is not int or most < LEAST_SHORT:
@@ -59,7 +59,7 @@ def short(value: Any, most: Any) -> str | None:
     return f"{value[: most - 9]}_{hashlib.sha256(_bytes(value)).hexdigest()[:8]}"
 
 
-def keyed(value: Any, algorithm: Any, key: Any, notation: Any = "hex") -> str | None:
+def keyed(value: Text, algorithm: Text, key: Text | List, notation: Text = "hex") -> str | None:
     """The keyed digest of a text; a key that is a list is derived: its first text is the key for the second, what comes
     out the key for the third, and so on: `['TC3' ~ $secret.KEY, $day, 'service']`."""
     keys = key if type(key) is list else [key]
@@ -71,7 +71,7 @@ def keyed(value: Any, algorithm: Any, key: Any, notation: Any = "hex") -> str | 
     return _written(secret, notation)
 
 
-def rsa_signature(value: Any, algorithm: Any, key: Any, notation: Any = "base64") -> str | None:
+def rsa_signature(value: Text, algorithm: Text, key: Text, notation: Text = "base64") -> str | None:
     """The RSA signature of a text (PKCS #1 v1.5, or PSS for pss-sha256 and the like; in base64 unless said otherwise)
     by a private key in PEM; absent where the key is none.
 
@@ -107,28 +107,28 @@ def _private_key(pem: str) -> Any:
     return key if isinstance(key, RSAPrivateKey) else None
 
 
-def to_base64(value: Any, alphabet: Any = None) -> str | None:
+def to_base64(value: Text, alphabet: Text = None) -> str | None:
     """A text in base64; with `'url'` in the alphabet of addresses and without padding, as in a JWT."""
     if type(value) is not str or alphabet not in (None, *ALPHABETS):
         return None
     return _written(_bytes(value), "base64url" if alphabet else "base64")
 
 
-def uuid(value: Any) -> str | None:
+def uuid(value: Text) -> str | None:
     """32 hexadecimal digits, such as `$nonce`, as a UUID (RFC 9562, version 4: six of its bits are fixed)."""
     if type(value) is not str or not _32_DIGITS.match(value):
         return None
     return str(UUID(hex=value, version=4))
 
 
-def percent(value: Any, safe: Any = "") -> str | None:
+def percent(value: Text, safe: Text = "") -> str | None:
     """A text as it stands in an address: every byte but letters, digits, `-._~` and the safe characters is `%XX`."""
     if type(value) is not str or type(safe) is not str:
         return None
     return quote(_bytes(value), safe=safe)
 
 
-def date(value: Any, format: Any) -> str | None:
+def date(value: Number, format: Text) -> str | None:
     """A number of Unix seconds as a time in UTC: `%Y %m %d %H %M %S`, `%y`, `%j` (day of the year), `%p`, `%f`, English
     `%a` and `%b`."""
     if type(value) not in NUMBERS or not is_date_format(format) or not 0 <= value < _LAST_MOMENT:
@@ -136,7 +136,7 @@ def date(value: Any, format: Any) -> str | None:
     return datetime.fromtimestamp(value, UTC).strftime(format)
 
 
-def seconds(value: Any) -> int | None:
+def seconds(value: Text | Number) -> int | None:
     """A time as whole Unix seconds: a text in RFC 3339 (in UTC where it names no zone) or as HTTP headers have it; a
     number loses what is behind its point. Milliseconds are `$.ms // 1000`."""
     if type(value) is str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from jinja2.visitor import NodeVisitor
 
-from tollgate.mapping.call_checks import filter_called, function_called
+from tollgate.mapping.call_checks import filter_called, function_called, misfits
 from tollgate.mapping.counting import Counting
 from tollgate.mapping.filter_table import TESTS
 from tollgate.mapping.grammar import Expression, is_field, nodes, parse_expression, words_in
@@ -219,7 +219,10 @@ class _Lowering(NodeVisitor):
         assert node.node is not None  # None only in jinja2's filter blocks, which are not expressions
         value = self.value(node.node)
         places = read_by_filter(entry, value, node.args, self.counting.take)
-        arguments = [self.taken(argument).py for argument in node.args]
+        given = [self.taken(argument) for argument in node.args]
+        for misfit in misfits(entry, [value.kind, *(each.kind for each in given)]):
+            self.spot.warn(misfit, (node.lineno or 1) - 1)
+        arguments = [each.py for each in given]
         if entry.takes_context:
             arguments.append("C")
         call = self.site.unit.module.constant(entry.run, f"f_{node.name}_")

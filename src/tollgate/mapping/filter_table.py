@@ -1,7 +1,7 @@
 """The filters and tests of the language: one table for the compiler, the editor schema and the reference.
 
 A filter's arguments, the type of its result and its text in the reference come from its function: the parameters after
-the value, the return annotation, and the first paragraph of the docstring. If the value is absent the result is absent,
+the value, the annotations, and the first paragraph of the docstring. If the value is absent the result is absent,
 unless the table says otherwise.
 """
 
@@ -48,17 +48,21 @@ class Filter:
     """Values of exactly this type stay as they are, so that the filter need not be called for them."""
     fits: Mapping[int, Fits] = field(default_factory=dict)
     """By the position of the argument."""
+    takes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """The value's name and kinds, then those of each argument; no kinds where it takes any."""
 
 
 _KINDS = {each.__name__: kind for each, kind in KINDS.items()}
 """The kind of a filter's result, by the first word of its function's return annotation."""
+_TAKEN = {"Text": "text", "Number": "number", "Bool": "bool", "List": "list", "Object": "object"}
+"""The kinds that a filter takes, by the words of its function's annotations (`values.py`)."""
 
 
 def _filter(run: Callable[..., Any], example: str = "", *, name: str = "", **more: Any) -> Filter:
     """The filter of a function, under the function's name unless another is given; if its last parameter is `context`,
     it gets that of the conversion."""
     signature = inspect.signature(run)
-    _, *parameters = signature.parameters.values()
+    value, *parameters = signature.parameters.values()
     takes_context = bool(parameters) and parameters[-1].name == "context"
     if takes_context:
         parameters.pop()
@@ -77,8 +81,13 @@ def _filter(run: Callable[..., Any], example: str = "", *, name: str = "", **mor
         example,
         kind,
         takes_context=takes_context,
+        takes=tuple((each.name, _kinds(each)) for each in (value, *parameters)),
         **more,
     )
+
+
+def _kinds(parameter: inspect.Parameter) -> tuple[str, ...]:
+    return tuple(_TAKEN[word] for word in parameter.annotation.split(" | ") if word in _TAKEN)
 
 
 def _shown(parameter: inspect.Parameter) -> str:

@@ -17,7 +17,7 @@ import orjson
 
 from tollgate.json_bounds import MAX_DEPTH, too_deep, too_many
 from tollgate.mapping.failures import Fault
-from tollgate.mapping.values import NUMBERS, in_json, joined, text_of
+from tollgate.mapping.values import NUMBERS, Bool, List, Number, Object, Text, in_json, joined, text_of
 from tollgate.wording import clipped
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _MOST_HEAD = 2000
 in which no thread runs."""
 
 
-def scalar_text(value: Any) -> str | None:
+def scalar_text(value: Text | Number | Bool) -> str | None:
     """A number, true or false as text; a text as it is."""
     return None if type(value) in (list, dict) else text_of(value)
 
@@ -84,7 +84,7 @@ def _once_more(text: str) -> Any:
     return found if type(found) is dict else text
 
 
-def from_base64(value: Any, context: Context) -> str | None:
+def from_base64(value: Text, context: Context) -> str | None:
     """The text inside base64 text, of either alphabet and with or without padding; absent when it is not that.
 
     Where a piece of a stream is read, which may end inside a character, bytes that are not UTF-8 become surrogates.
@@ -99,37 +99,37 @@ def from_base64(value: Any, context: Context) -> str | None:
         return None
 
 
-def lower(value: Any) -> str | None:
+def lower(value: Text) -> str | None:
     """A text in small letters."""
     return value.lower() if type(value) is str else None
 
 
-def upper(value: Any) -> str | None:
+def upper(value: Text) -> str | None:
     """A text in capital letters."""
     return value.upper() if type(value) is str else None
 
 
-def starts(value: Any, prefix: Any) -> bool:
+def starts(value: Text, prefix: Text) -> bool:
     """Whether a text begins with `prefix`; false for what is no text."""
     return type(value) is str and type(prefix) is str and value.startswith(prefix)
 
 
-def length(value: Any) -> int | None:
+def length(value: List | Object | Text) -> int | None:
     """How many items, keys or characters."""
     return len(value) if type(value) in (list, dict, str) else None
 
 
-def first(value: Any) -> Any:
+def first(value: List) -> Any:
     """The first item of a list."""
     return value[0] if type(value) is list and value else None
 
 
-def last(value: Any) -> Any:
+def last(value: List) -> Any:
     """The last item of a list."""
     return value[-1] if type(value) is list and value else None
 
 
-def join(value: Any, separator: Any = "") -> str | None:
+def join(value: List | Text, separator: Text | Number = "") -> str | None:
     """The texts, numbers and booleans of a list as one text; a text stays as it is; nothing to join gives absent."""
     if type(value) is str:
         return value
@@ -144,14 +144,14 @@ def join(value: Any, separator: Any = "") -> str | None:
     return joined((scalar_text(separator) or "").join(pieces)) if pieces else None
 
 
-def split(value: Any, separator: Any = None) -> list[str] | None:
+def split(value: Text, separator: Text = None) -> list[str] | None:
     """A text cut into a list; at blanks when no separator is given."""
     if type(value) is not str:
         return None
     return value.split(separator) if type(separator) is str and separator else value.split()
 
 
-def replace(value: Any, old: Any, new: Any) -> str | None:
+def replace(value: Text, old: Text, new: Text) -> str | None:
     """A text with every `old` replaced, unless that would make it enormous."""
     if type(value) is not str:
         return None
@@ -160,10 +160,10 @@ def replace(value: Any, old: Any, new: Any) -> str | None:
     return joined(value.replace(old, new))
 
 
-def number(value: Any) -> int | float | None:
+def number(value: Text | Number) -> int | float | None:
     """A text that is a number as that number; anything else is absent."""
     if type(value) in NUMBERS:
-        return value  # type: ignore[no-any-return]
+        return value
     if type(value) is not str or not _NUMBER.match(text := value.strip()):
         return None
     try:
@@ -173,7 +173,7 @@ def number(value: Any) -> int | float | None:
         return made if abs(made) != inf else None
 
 
-def rounded(value: Any, places: Any = 0) -> int | float | None:
+def rounded(value: Number, places: Number = 0) -> int | float | None:
     """A number rounded half to even, to a whole one or to so many places."""
     if type(value) not in NUMBERS or abs(value) > 1e300 or value != value:
         return None
@@ -181,13 +181,13 @@ def rounded(value: Any, places: Any = 0) -> int | float | None:
     return in_json(result)
 
 
-def total(value: Any) -> int | float | None:
+def total(value: List) -> int | float | None:
     """The sum of the numbers in a list; absent ones are skipped, no number at all is absent."""
     numbers = [item for item in value if type(item) in NUMBERS] if type(value) is list else []
     return in_json(sum(numbers)) if numbers else None
 
 
-def clip(value: Any, lowest: Any, highest: Any) -> int | float | None:
+def clip(value: Number, lowest: Number, highest: Number) -> int | float | None:
     """A number moved into the range; an end that is no number is open."""
     if type(value) not in NUMBERS:
         return None
@@ -199,14 +199,14 @@ def clip(value: Any, lowest: Any, highest: Any) -> int | float | None:
     return result
 
 
-def strip(value: Any, end: Any = None) -> str | None:
+def strip(value: Text, end: Text = None) -> str | None:
     """A text without blanks at its ends; with `'end'` only behind it."""
     if type(value) is not str:
         return None
     return value.strip() if end is None else value.rstrip() if end == "end" else None
 
 
-def keep(value: Any, allowed: Any, other: Any) -> str | None:
+def keep(value: Text, allowed: Text, other: Text) -> str | None:
     """A text in which every character is another one, but those allowed (`a-z` is a range)."""
     if type(value) is not str or type(allowed) is not str or type(other) is not str:
         return None
@@ -221,7 +221,7 @@ def _outside(allowed: str) -> re.Pattern[str]:
         raise Fault(f"`{allowed}` is no set of characters") from None
 
 
-def lookup(value: Any, key: Any, wanted: Any) -> dict[str, Any] | None:
+def lookup(value: List, key: Text, wanted: Text) -> dict[str, Any] | None:
     """A list of objects as a table from one field to another; absent when nothing is in it."""
     if type(value) is not list or type(key) is not str or type(wanted) is not str:
         return None
@@ -233,12 +233,12 @@ def lookup(value: Any, key: Any, wanted: Any) -> dict[str, Any] | None:
     return table or None
 
 
-def entries(value: Any) -> list[Any] | None:
+def entries(value: Object) -> list[Any] | None:
     """The fields of an object as a list, each as `key` and `value`; `lookup('key', 'value')` undoes it."""
     return [{"key": key, "value": inner} for key, inner in value.items()] if type(value) is dict else None
 
 
-def distinct(value: Any, key: Any) -> list[Any] | None:
+def distinct(value: List, key: Text) -> list[Any] | None:
     """A list of objects, of those with the same text in that field only the first."""
     if type(value) is not list or type(key) is not str:
         return None
@@ -254,7 +254,7 @@ def distinct(value: Any, key: Any) -> list[Any] | None:
     return kept
 
 
-def sort(value: Any, key: Any) -> list[Any] | None:
+def sort(value: List, key: Text) -> list[Any] | None:
     """A list of objects in the order of that field, numbers before texts; those without it stand last."""
     if type(value) is not list or type(key) is not str:
         return None
@@ -267,14 +267,14 @@ def sort(value: Any, key: Any) -> list[Any] | None:
     return sorted(value, key=place)
 
 
-def chunks(value: Any, size: Any) -> list[Any] | None:
+def chunks(value: List, size: Number) -> list[Any] | None:
     """A list cut into lists of so many items, for vectors that come one behind the other; absent for a size below 1."""
     if type(value) is not list or type(size) is not int or size < 1:
         return None
     return [value[at : at + size] for at in range(0, len(value), size)]
 
 
-def unlike(value: Any, key: Any, field: Any, *closed: Any) -> Any:
+def unlike(value: Any, key: Text, field: Text, *closed: Text) -> Any:
     """The value in which no two objects under `key`, at any depth but below fields that are `closed`, have the same
     text in `field`: those after the first have `-2`, `-3`, ... behind it.
 
@@ -308,14 +308,14 @@ def unlike(value: Any, key: Any, field: Any, *closed: Any) -> Any:
     return walked(value)
 
 
-def without(value: Any, *names: Any) -> dict[str, Any] | None:
+def without(value: Object, *names: Text) -> dict[str, Any] | None:
     """An object without these fields."""
     if type(value) is not dict:
         return None
     return {name: member for name, member in value.items() if name not in names}
 
 
-def data_url(value: Any) -> dict[str, str] | None:
+def data_url(value: Text) -> dict[str, str] | None:
     """`data:mime;base64,...` taken apart as `mime` and `data`; absent for any other text."""
     if type(value) is not str or not value.startswith("data:"):
         return None
@@ -325,12 +325,12 @@ def data_url(value: Any) -> dict[str, str] | None:
     return {"mime": found[1] or "text/plain", "data": value[found.end() :]}
 
 
-def inline(value: Any, context: Context) -> dict[str, str] | None:
+def inline(value: Text, context: Context) -> dict[str, str] | None:
     """What is behind a URL, as `mime` and `data`; the gateway fetches it, guarded, before the request is sent."""
     return context.inline(value)
 
 
-def char_offset(value: Any, place: Any) -> int | None:
+def char_offset(value: Text, place: Number) -> int | None:
     """A place counted in UTF-8 bytes as one counted in characters of the text."""
     if type(value) is not str or type(place) is not int or place < 0:
         return None
@@ -344,7 +344,7 @@ def default(value: Any, fallback: Any) -> Any:
     return fallback if value is None else value
 
 
-def has_other_fields(value: Any, *names: Any) -> bool:
+def has_other_fields(value: Object, *names: Text) -> bool:
     """Whether an object has other fields than these, with a value that is not null; false for any other value. One
     call replaces many conditions where such fields are rare."""
     if type(value) is not dict:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tollgate.mapping.values import json_text
+from tollgate.mapping.values import Object, json_text
 
 _ONE = ("items", "contains", "not", "additionalProperties")
 """Keywords that hold one schema (or true or false)."""
@@ -19,12 +19,12 @@ _NAMED = ("properties", "patternProperties", "$defs", "definitions")
 """Keywords that hold schemas by name."""
 
 
-def closed(schema: Any) -> dict[str, Any] | None:
+def closed(schema: Object) -> dict[str, Any] | None:
     """A JSON schema in which every object that leaves other properties open says `additionalProperties: false`."""
     return _everywhere(schema, _close) if type(schema) is dict else None
 
 
-def spoken(schema: Any, table: Any) -> dict[str, Any] | None:
+def spoken(schema: Object, table: Object) -> dict[str, Any] | None:
     """A JSON schema in which a keyword of the table stands only with a value listed for it; with another one it is said
     in the description.
 

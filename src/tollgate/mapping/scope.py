@@ -286,6 +286,10 @@ class Spot:
         """Note a mistake at character `offset`."""
         self.unit.mistake(self.mark(offset), message, hint)
 
+    def warn(self, message: str, offset: int = 0, hint: str = "") -> None:
+        """Note at character `offset` something that compiles and was probably not meant."""
+        self.unit.warn(self.mark(offset), message, hint)
+
 
 def known_words(word: str, known: Collection[str]) -> str:
     """A hint for an unknown word: the nearest known word, else all of them."""

@@ -13,6 +13,8 @@ import base64
 
 import orjson
 
+from tollgate.mapping.values import Object, Text
+
 PREFIX = "tg1."
 IN_BASE64 = "dGcxL"
 """How the prefix begins in base64."""
@@ -20,7 +22,7 @@ _MAX_NAME = 256
 """Longest origin or id; tokens themselves may be long."""
 
 
-def seal(part: object, text: object = None) -> str | None:
+def seal(part: Object, text: Text = None) -> str | None:
     """A part's token, origin and id as one opaque text for another protocol's slot, with a text that the token signs if
     one is given; absent when it has no token."""
     if type(part) is not dict:
@@ -38,7 +40,7 @@ def seal(part: object, text: object = None) -> str | None:
     return PREFIX + base64.urlsafe_b64encode(packed).decode("ascii").rstrip("=")
 
 
-def unseal(text: object) -> dict[str, object] | None:
+def unseal(text: Text) -> dict[str, object] | None:
     """A sealed token as `token`, `origin`, `id` and `text`; absent for any other text."""
     if type(text) is not str:
         return None

@@ -7,7 +7,7 @@ returns a value, or raises `Fault` with a message for people.
 from __future__ import annotations
 
 from types import NoneType
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 
@@ -23,6 +23,13 @@ KINDS = {str: "text", bool: "bool", int: "number", float: "number", list: "list"
 KIND_WORDS = {"text": "a text", "list": "a list", "object": "an object", "bool": "true/false", "number": "a number"}
 """The kinds in messages."""
 _MAX_TEXT = 64 * 1024 * 1024
+Text: TypeAlias = Any
+Number: TypeAlias = Any
+Bool: TypeAlias = Any
+List: TypeAlias = Any
+Object: TypeAlias = Any
+"""Annotations of a filter's parameters: what it works on. It may be called with anything; `check` reports a value of a
+kind that is known to be another."""
 
 
 def text_of(value: object) -> str:
