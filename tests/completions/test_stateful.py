@@ -397,6 +397,7 @@ async def speaker(method, path, headers, body):
                     "id": "resp_1",
                     "object": "response",
                     "status": "completed",
+                    "store": request.get("store", True),
                     "output": {"hi": [{"type": "reasoning", "id": "rs_1", "summary": []}], "look": [APPROVAL]}.get(
                         str(request["input"]), []
                     ),
@@ -462,8 +463,14 @@ async def speaker(method, path, headers, body):
             },
             "Approval request with id 'mcpr_1' not found",
         ),
+        (
+            "/v1/responses",
+            {"input": "hi"},
+            {"input": "again", "prompt_cache_options": {"comparison_response_id": "resp_1"}, "store": False},
+            "Comparison response with id 'resp_1' not found",
+        ),
     ],
-    ids=["audio", "streamed audio", "reasoning", "approval"],
+    ids=["audio", "streamed audio", "reasoning", "approval", "cache comparison"],
 )
 async def test_state_looked_up_by_id_belongs_to_the_account_that_received_it(
     tmp_path, path, first, next_request, message

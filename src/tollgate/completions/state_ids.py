@@ -31,7 +31,8 @@ _HINTS: dict[str, tuple[str, ...]] = {
 """A body without any of these words refers to no state; most requests need no further check."""
 
 _ID = '"id"'
-_LOOKED_UP = {"chat": ('"audio"',), "responses": ('"reasoning"', '"mcp_approval_request"')}
+_COMPARED = '"comparison_response_id"'
+_LOOKED_UP = {"chat": ('"audio"',), "responses": ('"reasoning"', '"mcp_approval_request"', _COMPARED)}
 """Substrings of bodies that may name something a provider looks up, by format."""
 
 THREAD = "thread.previous_message_id"
@@ -58,15 +59,17 @@ def referenced_ids(dialect: str, body: dict[str, Any], outline: str) -> list[tup
 
 def looked_up_ids(dialect: str, body: dict[str, Any], outline: str) -> list[tuple[str, list[str]]]:
     """By field, the ids of what a provider looks up because the request does not send it along: reasoning, the audio of
-    an answer, an approval request. `outline` is that of `body.outline_of`."""
-    if _ID not in outline or not any(mark in outline for mark in _LOOKED_UP.get(dialect, ())):
+    an answer, an approval request, an answer to compare caches with. `outline` is that of `body.outline_of`."""
+    if not (_ID in outline or _COMPARED in outline) or not any(mark in outline for mark in _LOOKED_UP.get(dialect, ())):
         return []
     if dialect == "chat":
         found = [("messages.audio", [_id_of(message.get("audio")) for message in _objects(body.get("messages"))])]
     else:
         items = _objects(body.get("input"))
         reasoning = [each for each in items if each.get("type") == "reasoning" and not each.get("encrypted_content")]
+        caching = _objects([body.get("prompt_cache_options")])
         found = [
+            ("prompt_cache_options.comparison_response_id", [each.get("comparison_response_id") for each in caching]),
             ("input.approval_request_id", _sent_approval_requests(items)),
             ("input.reasoning", [each.get("id") for each in reasoning]),
         ]
