@@ -132,6 +132,33 @@ async def test_a_whole_response_with_status_failed_falls_back_to_another_route(t
         assert (row["provider"], row["outcome"]) == ("second", "ok")
 
 
+BLOCKED = {**FAILED, "error": {"code": "cyber_policy", "message": "This content was flagged."}}
+BLOCKED_EVENTS = [
+    *events("responses")[:2],
+    f"event: response.failed\ndata: {json.dumps({'type': 'response.failed', 'response': BLOCKED})}\n\n".encode(),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("client", PATHS)
+async def test_a_blocked_prompt_is_the_callers_error_and_is_not_sent_to_another_route(tmp_path, client, stream):
+    """Clients retry a 500: every one of their retries would send the prompt to every route, and count as a failure of
+    the route."""
+    first = streaming_app(*BLOCKED_EVENTS) if stream else replying(body=json.dumps(BLOCKED).encode())
+    async with inprocess(tmp_path, **two_routes(first, "responses", client)) as here:
+        reply = await here.post(PATHS[client], {**ASKS[client], "stream": stream})
+        assert "This content was flagged." in reply.text
+        if client == "responses":  # its own format: passed on as it is
+            assert reply.status_code == 200
+            assert reply.content == b"".join(BLOCKED_EVENTS) if stream else reply.json() == BLOCKED
+        else:
+            assert reply.status_code == 400
+        (row,) = await rows(here, tmp_path)
+        assert (row["provider"], row["attempts"], row["error_code"]) == ("first", 1, "upstream_rejected")
+        [route] = here.services.health.routes()
+        assert (route.rejections, route.failures) == (1, 0)
+
+
 @pytest.mark.parametrize(("client", "upstream"), CELLS, ids=IDS)
 async def test_without_another_route_everything_passes_as_it_arrives(tmp_path, client, upstream):
     one = provider("app://acme/v1", upstream)

@@ -21,6 +21,7 @@ from tollgate.completions.converted_stream import ConvertedStream
 from tollgate.completions.repeated_deltas import take_repeated_deltas
 from tollgate.config.load import read_text
 from tollgate.mapping import CompiledMapping, Context, StreamConverter, compile_mapping
+from tollgate.mapping.provider.errors import ErrorRules
 from tollgate.mapping.provider.reported_usage import ReportedUsage
 from tollgate.remembered.thoughts import Thoughts
 from tollgate.sse import Decoder
@@ -74,7 +75,9 @@ def client_events(
         protocol="x",
         provider="p",
         errors=SimpleNamespace(
-            may_match=lambda block: b"overloaded_error" in block, judge=lambda *_, **__: None, redact=str
+            may_match=lambda block: b"overloaded_error" in block,
+            judge=lambda *_, **__: None,
+            judge_reported=ErrorRules().judge_reported,
         ),
     )
     stage = ConvertedStream(exchange, offer)

@@ -193,6 +193,16 @@ def test_a_200_can_contain_an_error(body, expected, chunk):
         ("permission_error", 403),
         ("not_found_error", 404),
         ("invalid_request_error", 400),
+        ("invalid_request", 400),
+        ("invalid_prompt", 400),
+        ("context_length_exceeded", 400),
+        ("bio_policy", 400),
+        ("cyber_policy", 400),
+        ("misalignment_policy_violation", 400),
+        ("image_content_policy_violation", 400),
+        ("invalid_image", 400),
+        ("unsupported_image_media_type", 400),
+        ("failed_to_download_image", 400),
         ("request_too_large", 413),
         ("content_filter", 400),
         ("timeout_error", 504),
@@ -204,6 +214,25 @@ def test_a_200_can_contain_an_error(body, expected, chunk):
 @pytest.mark.parametrize("member", ["type", "code"])
 def test_a_documented_error_code_in_a_200_has_its_status(member, word, status):
     assert PLAIN.judge(200, {}, {"error": {member: word, "message": "m"}}).status == status
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "status"),
+    [
+        ({"code": "cyber_policy"}, "stop", 400),
+        ({"type": "rate_limit_error"}, "later", 429),
+        ({"type": "insufficient_quota"}, "next", 402),
+        ({"code": 503}, "later", 503),
+        ({"code": "server_error"}, "later", 500),
+        ({}, "later", 500),
+    ],
+    ids=str,
+)
+def test_a_failure_that_an_answer_reports_is_judged_by_its_words(error, kind, status):
+    verdict = ErrorRules(redact=lambda text: text.replace("hush", "[secret]")).judge_reported(
+        {"message": "hush", **error}
+    )
+    assert (verdict.kind, verdict.status, verdict.message) == (kind, status, "[secret]")
 
 
 @pytest.mark.parametrize(

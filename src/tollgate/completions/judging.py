@@ -87,13 +87,12 @@ def judge_chunk(offer: Offer, chunk: dict[str, Any]) -> UpstreamError | None:
     return verdict.error() if verdict is not None else None
 
 
-def reported_failure(offer: Offer, hub_error: dict[str, Any] | None) -> UpstreamFailed:
+def reported_failure(offer: Offer, hub_error: dict[str, Any] | None) -> UpstreamError:
     """The error for a failure that an answer reports: as a hub error, or None where it has the stop reason "error" and
-    no details."""
-    reported = {"message": "the upstream could not finish the answer"} if hub_error is None else hub_error
-    message = offer.errors.redact(str(reported.get("message") or "the upstream reported an error"))
-    overloaded = "overloaded_error" in (reported.get("type"), reported.get("code"))
-    return UpstreamFailed(message, overloaded=overloaded)
+    no details. It is a rejection where the provider blames the request: a blocked prompt, an unreadable picture."""
+    if hub_error is None:
+        return UpstreamFailed("the upstream could not finish the answer")
+    return offer.errors.judge_reported({"message": "the upstream reported an error", **hub_error}).error()
 
 
 def unfit_answer(offer: Offer, failure: MappingFailure) -> UpstreamFailed:

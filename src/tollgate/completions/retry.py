@@ -101,10 +101,7 @@ async def try_routes(
 def _note_failure(exchange: Exchange, offer: Offer, error: UpstreamError, milliseconds: float) -> None:
     """Note a failed attempt in the metrics, the route's health and the row; its usage is not billed."""
     exchange.services.metrics.attempts[offer.provider, error.code] += 1
-    if isinstance(error, UpstreamRejected):
-        exchange.services.health.rejected(offer.route, offer.provider)
-    else:
-        exchange.route_failed(error)
+    exchange.route_failed(error)
     exchange.failed.append(failed_attempt(offer.provider, offer.model.upstream, error, milliseconds))
     exchange.note_usage(None)
 

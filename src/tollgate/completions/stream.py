@@ -19,7 +19,7 @@ from tollgate.completions.native_chat import NativeChat
 from tollgate.completions.native_plain import NativePlain
 from tollgate.completions.stage import Stage
 from tollgate.completions.stateful import remember_state
-from tollgate.errors import UpstreamError, UpstreamFailed
+from tollgate.errors import UpstreamError, UpstreamFailed, UpstreamRejected
 from tollgate.routing import Offer
 from tollgate.services import LastBlock, Reply
 from tollgate.sse import BOM
@@ -47,6 +47,8 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
         failed = stage.error
         if failed is None and exchange.attempt.routes_left:
             failed = stage.reported_error()
+            if isinstance(failed, UpstreamRejected):  # no other route can help: its events are passed on
+                failed = None
         if failed is not None:
             raise AttemptFailed(failed)
     return Reply(200, exchange.reply_headers(), stream=_pump(exchange, offer, answer, blocks, stage, first))

@@ -31,7 +31,7 @@ from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.completions.polling import finished_answer
 from tollgate.completions.state_ids import keeps_thread, may_mint, minted_ids
 from tollgate.completions.stateful import remember_state
-from tollgate.errors import UpstreamFailed
+from tollgate.errors import UpstreamError, UpstreamFailed
 from tollgate.mapping import Context, response_from_hub, response_to_hub, stream_from_hub, tap_response, tap_usage
 from tollgate.routing import Offer
 from tollgate.services import LastBlock, Reply
@@ -140,13 +140,13 @@ def _tapped(exchange: Exchange, offer: Offer, answer: dict[str, Any], *, lacking
         _check_content(read)
     if unusual or read.get("error"):
         failure = _failure_in(offer, read)
-        if failure is not None and unusual and exchange.attempt.routes_left:
+        if isinstance(failure, UpstreamFailed) and unusual and exchange.attempt.routes_left:
             raise AttemptFailed(failure)
         exchange.attempt.failure = failure
     return read
 
 
-def _failure_in(offer: Offer, hub: dict[str, Any]) -> UpstreamFailed | None:
+def _failure_in(offer: Offer, hub: dict[str, Any]) -> UpstreamError | None:
     """The failure that an answer reports in itself; None where it reports none."""
     if hub.get("stop") != "error":
         return None

@@ -42,8 +42,28 @@ _WORDS: Mapping[str, int] = {
     "permission_error": 403,
     "not_found_error": 404,
     "invalid_request_error": 400,
-    "request_too_large": 413,
+    "invalid_request": 400,
+    "invalid_prompt": 400,
+    "context_length_exceeded": 400,
+    "bio_policy": 400,
+    "cyber_policy": 400,
+    "misalignment_policy_violation": 400,
+    "image_content_policy_violation": 400,
     "content_filter": 400,
+    "invalid_image": 400,
+    "invalid_image_format": 400,
+    "invalid_image_mode": 400,
+    "invalid_image_url": 400,
+    "invalid_base64_image": 400,
+    "unsupported_image_media_type": 400,
+    "image_parse_error": 400,
+    "image_too_small": 400,
+    "image_too_large": 400,
+    "image_file_too_large": 400,
+    "empty_image_file": 400,
+    "image_file_not_found": 400,
+    "failed_to_download_image": 400,
+    "request_too_large": 413,
     "timeout_error": 504,
     "server_error": 500,
     "api_error": 500,
@@ -188,6 +208,12 @@ class ErrorRules:
             return self._classified(status, self._details_of(answer), answer)
         return self._error_inside(answer, chunk) if inside else None
 
+    def judge_reported(self, error: Mapping[str, Any]) -> Verdict:
+        """What a failure means that an answer reports in itself; `error` is the hub error that its mapping reads."""
+        answer = _Answer({}, {"error": error}, {})
+        details = read_error(answer.body, self.redact)
+        return self._classified(_reported_status(error, details), details, answer)
+
     def _by_rule(self, rule: Rule, status: int, answer: _Answer) -> Verdict:
         details = self._details_of(answer)
         if status < 400 and rule.verdict != "stop" and not details.message:  # its status does not explain the error
@@ -209,10 +235,8 @@ class ErrorRules:
         elif body.get("object") == "response" and not chunk:
             return None
         details = self._details_of(answer)
-        code = error.get("code") if isinstance(error, dict) else body.get("code")
-        number = int(code) if type(code) is int or isinstance(code, str) and code.isdecimal() and len(code) == 3 else 0
-        counts_as = number if 400 <= number <= 599 else _status_of(details)
-        return self._classified(counts_as, details, answer)
+        status = _reported_status(error if isinstance(error, dict) else body, details)
+        return self._classified(status, details, answer)
 
     def _classified(self, status: int, details: ErrorDetails, answer: _Answer) -> Verdict:
         kind: Kind
@@ -274,6 +298,13 @@ class ErrorRules:
                 if isinstance(found, (str, int)) and not isinstance(found, bool) and found != "":
                     details = replace(details, **{name: showable(str(found), MAX_MESSAGE, self.redact)})
         return details
+
+
+def _reported_status(error: Mapping[str, Any], details: ErrorDetails) -> int:
+    """The status of an error in a 200: its code, if that is one; else the one that its words stand for."""
+    code = error.get("code")
+    number = int(code) if type(code) is int or isinstance(code, str) and code.isdecimal() and len(code) == 3 else 0
+    return number if 400 <= number <= 599 else _status_of(details)
 
 
 def _status_of(details: ErrorDetails) -> int:
