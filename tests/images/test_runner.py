@@ -368,6 +368,19 @@ async def test_a_route_whose_schema_rejects_the_input_is_skipped(gateway):
 
 
 @pytest.mark.parametrize(
+    ("given", "tried"), [({"prompt": "p", "count": 3}, False), ({"prompt": "p"}, True), ({"prompt": "p", "x": 1}, True)]
+)
+async def test_a_route_that_would_ignore_a_described_field_of_the_input_is_skipped(gateway, given, tried):
+    first = make_offer("acme", schema={"properties": {"prompt": {"type": "string"}, "count": {"type": "integer"}}})
+    other = make_offer("bemo", schema={"properties": {"prompt": {"type": "string"}, "n": {"type": "integer"}}})
+    second = Provider(Script((503, {})))
+    services, key, _ = await gateway(None, first, other, apps={"acme": Provider(Script((503, {}))), "bemo": second})
+    with pytest.raises(UpstreamFailed):
+        await create(services, key, given)
+    assert bool(second.calls) is tried
+
+
+@pytest.mark.parametrize(
     ("body", "message"),
     [
         (b"{", "the request body is not valid JSON"),

@@ -101,14 +101,19 @@ class Jobs:
         return generation
 
     def _candidates(self, order: Order) -> list[Calls]:
-        """The routes to try, best first: the catalog's first one, and others that accept the same input and have a
-        price for it. Raises like `create`."""
+        """The routes to try, best first: the catalog's first one, and others that accept the same input, have its
+        fields and have a price for it. Raises like `create`."""
         offers = image_routes(self.services.runtime.current, order.model, order.key)
         check_storable(order.input, self._gateway.server.max_nesting)
         client = self.services.client
-        candidates = [Calls(client, offers[0], offers[0].schema.admit(order.input))]
+        job_input = offers[0].schema.admit(order.input)
+        candidates = [Calls(client, offers[0], job_input)]
+        assert isinstance(order.input, dict)  # or it was not admitted
+        given = offers[0].schema.fields & order.input.keys()  # schemas are open: another route would ignore these
         for offer in offers[1:]:
-            if offer.schema.admits(order.input) and is_priced(offer, job_input := offer.schema.admit(order.input)):
+            if not given <= offer.schema.fields or not offer.schema.admits(order.input):
+                continue
+            if is_priced(offer, job_input := offer.schema.admit(order.input)):
                 candidates.append(Calls(client, offer, job_input))
         return in_order(self.services.health, candidates)[: self._gateway.retry.attempts]
 
