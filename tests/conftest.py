@@ -49,11 +49,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _reset_environment() -> None:
     """Removes environment settings on which tests would otherwise depend: proxies (clients use them even for
-    loopback), terminal width and colours, and the umask."""
+    loopback), terminal width and colours, unbuffered output (which hides what a full disk does), and the umask."""
     for name in _PROXIES:
         os.environ.pop(name, None)
         os.environ.pop(name.upper(), None)
-    for name in ("FORCE_COLOR", "NO_COLOR", "LINES"):
+    for name in ("FORCE_COLOR", "NO_COLOR", "LINES", "PYTHONUNBUFFERED"):
         os.environ.pop(name, None)
     os.environ["COLUMNS"] = "80"
     os.umask(0o022)

@@ -99,3 +99,19 @@ def test_root_is_warned_of_writing_into_another_user_s_store(tollgate, tmp_path,
     assert re.match(r"warning: var is \S+'s, and this runs as root: ", tollgate("keys", "list").err)
     (tmp_path / "var" / "admin.sock").touch()  # a gateway is running, which makes the changes
     assert tollgate("keys", "list").err == ""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_output_that_cannot_be_written_is_one_line_and_exit_code_1(tmp_path):
+    """The interpreter added two lines and ended with 120, unless PYTHONUNBUFFERED was set."""
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tollgate", "models", "--help"],
+            cwd=tmp_path,
+            env=environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert (done.returncode, done.stderr) == (1, "[Errno 28] No space left on device\n")

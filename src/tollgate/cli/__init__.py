@@ -9,6 +9,7 @@ import importlib
 import os
 import re
 import sys
+from typing import Any
 
 import click
 
@@ -51,6 +52,17 @@ class _Lazy(click.Group):
 
             hint = did_you_mean(args[0], COMMANDS)
             raise click.UsageError(error.format_message() + (f" ({hint})" if hint else ""), ctx) from None
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command. One that failed ends with its own exit code, even if standard output cannot be written."""
+        try:
+            return super().main(*args, **extra)
+        except SystemExit as end:
+            if end.code:
+                from tollgate.cli.standard_streams import drop_unwritable_output
+
+                drop_unwritable_output()
+            raise
 
     def invoke(self, ctx: click.Context) -> object:
         """Report an error that a command did not catch in one line, and end with exit code 1."""

@@ -42,6 +42,15 @@ def let_go_of_output() -> None:
     os.close(nowhere)
 
 
+def drop_unwritable_output() -> None:
+    """Drop what standard output still holds if it cannot be written: the interpreter would end with exit code 120."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        let_go_of_output()
+
+
 def log_handler() -> logging.Handler:
     """The handler that writes the log to standard error; in a thread, if that is a real file, pipe or terminal."""
     try:
