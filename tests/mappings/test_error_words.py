@@ -41,6 +41,7 @@ def test_a_prompt_that_is_too_long_is_recognised_by_the_words_of_its_format(
         ("responses", "credit_balance_exhausted"),
         ("embeddings", "organization_spend_limit_exceeded"),
         ("messages", "enforced_spend_limit_reached"),
+        ("messages", "contract_spend_limit_reached"),
     ],
 )
 def test_an_exhausted_balance_is_recognised_by_the_codes_of_its_format(upstream: str, code: str) -> None:
