@@ -159,6 +159,21 @@ async def test_a_blocked_prompt_is_the_callers_error_and_is_not_sent_to_another_
         assert (route.rejections, route.failures) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    ("client", "reported"),
+    [("messages", '"type":"invalid_request_error"'), ("responses", '"code":"cyber_policy"')],
+    ids=["messages", "responses"],
+)
+async def test_an_answer_blocked_in_its_middle_is_not_worth_a_repeat(tmp_path, client, reported):
+    """Clients repeat a request after any other type of error."""
+    blocked = b'event: error\ndata: {"type": "error", "code": "cyber_policy", "message": "This was flagged."}\n\n'
+    app = streaming_app(*events("responses")[:5], blocked)
+    one = provider("app://acme/v1", "responses")
+    async with inprocess(tmp_path, providers={"acme": one}, apps={"acme": app}) as here:
+        reply = await here.post(PATHS[client], {**ASKS[client], "stream": True})
+        assert reply.status_code == 200 and "This was flagged." in reply.text and reported in reply.text
+
+
 @pytest.mark.parametrize(("client", "upstream"), CELLS, ids=IDS)
 async def test_without_another_route_everything_passes_as_it_arrives(tmp_path, client, upstream):
     one = provider("app://acme/v1", upstream)

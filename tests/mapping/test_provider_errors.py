@@ -205,6 +205,8 @@ def test_a_200_can_contain_an_error(body, expected, chunk):
         ("failed_to_download_image", 400),
         ("request_too_large", 413),
         ("content_filter", 400),
+        ("server_is_overloaded", 503),
+        ("slow_down", 503),
         ("timeout_error", 504),
         ("server_error", 500),
         ("api_error", 500),

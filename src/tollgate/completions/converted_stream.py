@@ -15,7 +15,7 @@ from tollgate.completions.repeated_deltas import take_repeated_deltas
 from tollgate.completions.route_events import Received, RouteEvents
 from tollgate.completions.stage import Stage
 from tollgate.completions.usage_rule import UsageRule
-from tollgate.errors import TollgateError, UpstreamFailed
+from tollgate.errors import TollgateError, UpstreamFailed, UpstreamRejected
 from tollgate.mapping import Out, StreamConverter, Tap
 from tollgate.mapping.streams.run import ENDED_EARLY
 from tollgate.public_errors import public_message
@@ -134,6 +134,8 @@ class ConvertedStream(Stage):
         if self._exchange.hub_usage:
             self._converter.usage = self._exchange.client_usage()
         kind = "overloaded_error" if getattr(error, "overloaded", False) else None
+        if isinstance(error, UpstreamRejected):
+            kind = "invalid_request_error"  # clients repeat a request after any other
         return encode_events(self._converter.fail(public_message(error), kind))
 
     def _answers(self, events: list[Received], written: bool) -> bool:

@@ -64,6 +64,8 @@ _WORDS: Mapping[str, int] = {
     "image_file_not_found": 400,
     "failed_to_download_image": 400,
     "request_too_large": 413,
+    "server_is_overloaded": 503,
+    "slow_down": 503,
     "timeout_error": 504,
     "server_error": 500,
     "api_error": 500,
