@@ -365,6 +365,26 @@ async def test_retries_on_a_full_disk_create_nothing_twice(alice: Alice) -> None
     assert (len(await ledger.list_keys()), len(await ledger.list_accounts())) == (1, 1)
 
 
+async def test_grants_can_be_read_while_the_disk_is_full(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger, disk = alice.ledger, _disk_of(alice.ledger)
+
+    def refuse(entries: object) -> None:
+        raise duckdb.Error("the disk is full")
+
+    monkeypatch.setattr(ledger._backend.store, "apply", refuse)
+    await ledger.grant("alice", Decimal(2))
+    await ledger.create_account("bob")
+    await ledger.grant("bob", Decimal(3))
+    disk.full = True
+    with pytest.raises(Unavailable):
+        await ledger.create_key("alice")
+    assert [grant.amount for grant in await ledger.list_grants("alice")] == [2, 10]
+    monkeypatch.undo()
+    await _free_space(disk, ledger._backend.journal)
+    await ledger.settle()
+    assert [grant.amount for grant in await ledger.list_grants("alice")] == [2, 10]
+
+
 async def test_the_end_of_a_job_is_visible_only_once_it_is_on_disk(alice: Alice) -> None:
     ledger, disk = alice.ledger, _disk_of(alice.ledger)
     made = Generation(id=str(uuid.uuid4()), account_id="alice", model="acme/draw")

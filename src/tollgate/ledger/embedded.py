@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from itertools import islice
 
 import duckdb
+import orjson
 
 from tollgate.config.settings import Store as StoreSettings
 from tollgate.errors import TollgateError
@@ -25,7 +26,7 @@ from tollgate.ledger import segments
 from tollgate.ledger.interface import Snapshot
 from tollgate.ledger.journal import Journal, call_on
 from tollgate.ledger.publish import Effort, Publisher, remove_files, unpublished
-from tollgate.ledger.records import Generation, Grant
+from tollgate.ledger.records import Generation, Grant, decode
 from tollgate.ledger.retention import FirstDays, Retention
 from tollgate.ledger.segments import Entry
 from tollgate.ledger.store import BATCH, FILE_NAME, Store
@@ -146,8 +147,17 @@ class EmbeddedBackend:
         return await asyncio.to_thread(self.store.succeeded, account_id, limit)
 
     async def grants(self, account_id: str) -> list[Grant]:
-        await self.settle()
-        return await asyncio.to_thread(self.store.grants, account_id)
+        return await asyncio.to_thread(self._grants, account_id)
+
+    def _grants(self, account_id: str) -> list[Grant]:
+        """The grants that are durable. It waits for no write, so that they can be read while the disk is full."""
+        with self._wake:
+            lines = [entry.line for entry in self._waiting if entry.kind == "grant"]
+        waiting = [decode(Grant, orjson.loads(line)["row"]) for line in lines]
+        stored = self.store.grants(account_id)
+        known = {each.id for each in stored}
+        found = stored + [each for each in waiting if each.account_id == account_id and each.id not in known]
+        return sorted(sorted(found, key=lambda each: each.id), key=lambda each: each.created_at, reverse=True)
 
     async def settle(self) -> None:
         if self._stopping:

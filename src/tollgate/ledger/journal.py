@@ -175,9 +175,9 @@ class Journal:
                     break
                 time.sleep(self._retry_seconds)
                 continue
+            self._on_durable([Entry(seq, kind, line[:-1]) for seq, kind, line, _ in kept])
             if self.outage.reason:  # else no message is made for every batch
                 self.outage.end(f"the journal can be written again; {len(kept)} event(s) caught up")
-            self._on_durable([Entry(seq, kind, line[:-1]) for seq, kind, line, _ in kept])
             call_on(self._loop, self._written, kept.copy())
             kept.clear()
         self._end_segment()
