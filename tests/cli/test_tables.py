@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import time
 from decimal import Decimal
 
 import pytest
@@ -75,3 +76,22 @@ def test_a_pipe_gets_long_texts_and_numbers_in_full(
     assert [line.split() for line in capsys.readouterr().out.splitlines() if "7" in line] == [
         ["x" * 1500, "y" * 500, "7777777"]
     ]
+
+
+def test_a_pipe_gets_aligned_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("name", "cost"), [("日本", Decimal("1.5")), ("Zürich AG", 20)], numbers=frozenset({"cost"}))
+    assert capsys.readouterr().out.splitlines() == [
+        "                  ",
+        " name        cost ",
+        " ──────────────── ",
+        " 日本         1.5 ",
+        " Zürich AG     20 ",
+        "                  ",
+    ]
+
+
+def test_a_pipe_gets_ten_thousand_rows_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    began = time.process_time()
+    print_table(("id", "name", "cost", "since"), [(f"a{i}", "Somebody & Co", i, "2026-11-29") for i in range(10000)])
+    assert time.process_time() - began < 1  # it used to take 4 to 10
+    assert len(capsys.readouterr().out.splitlines()) == 10004

@@ -147,22 +147,42 @@ def print_table(
     from rich.table import Table
 
     console = Console(markup=False, highlight=False, emoji=False)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     cells = [[_cell(value) for value in row] for row in rows]
+    if not console.is_terminal:
+        click.echo(_whole_table(columns, cells, numbers))
+        return
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for place, column in enumerate(columns):
-        whole = not console.is_terminal or not any(" " in text for text in (column, *(row[place] for row in cells)))
+        whole = not any(" " in text for text in (column, *(row[place] for row in cells)))
         table.add_column(column, justify="right" if column in numbers else "left", overflow="fold", no_wrap=whole)
     for each in cells:
         table.add_row(*each)
-    if not console.is_terminal:
-        console.width = _NO_WIDTH
-    elif len(columns) > 2:
+    if len(columns) > 2:
         least = Measurement.get(console, console.options.update_width(_NO_WIDTH), table).minimum
         if rows and least > console.width:
             for row in rows:
                 print_row(columns, row)
             return
     console.print(table)
+
+
+def _whole_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: frozenset[str]) -> str:
+    """The text of a table in which no cell is wrapped. It looks like rich's, which takes two milliseconds a row."""
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, texts)) for texts in zip(columns, *rows, strict=True)]
+    right = [column in numbers for column in columns]
+
+    def line(texts: Sequence[str]) -> str:
+        cells = []
+        for text, width, to_right in zip(texts, widths, right, strict=True):
+            blanks = " " * (width - cell_len(text))
+            cells.append(blanks + text if to_right else text + blanks)
+        return f" {'   '.join(cells)} "
+
+    empty = line([""] * len(columns))
+    rule = f" {'─' * (len(empty) - 2)} "
+    return "\n".join([empty, line(columns), rule, *map(line, rows), empty])
 
 
 def print_views(
