@@ -11,26 +11,24 @@ from tollgate.mapping import hub
 
 @dataclass(eq=False, slots=True)
 class Shape:
-    """What one place of the hub can hold: an object with `fields`, a list of `items`, one of some `words`, or a
-    `number`."""
+    """What one place of the hub can hold: values of these `kinds` (as in `values.KINDS`; of any, if there are none), an
+    object with `fields`, a list of `items`, one of some `words`."""
 
     name: str
     fields: dict[str, Shape] = field(default_factory=dict)
     items: Shape | None = None
     words: tuple[str, ...] = ()
-    truth: bool = False
-    """True or false."""
-    number: bool = False
+    kinds: tuple[str, ...] = ()
 
     @property
     def one(self) -> Shape:
         """The shape of one of its items, if it is a list; else its own."""
-        return self.items or self
+        return self.items or (ANYTHING if self.kinds == ("list",) else self)
 
     @property
     def known(self) -> bool:
         """Whether the schema says anything about this place."""
-        return bool(self.fields or self.items or self.words or self.number)
+        return bool(self.fields or self.items or self.words or self.kinds)
 
 
 def shape(name: str) -> Shape:
@@ -44,24 +42,34 @@ def shape(name: str) -> Shape:
                 found.fields |= {key: _of(key, value) for key, value in definition["properties"].items()}
         if name == "part":
             del found.fields["kind"]  # that of one kind
-            found.fields["kind"] = Shape("kind", words=hub.KINDS)
+            found.fields["kind"] = Shape("kind", words=hub.KINDS, kinds=("text",))
+        found.kinds = ("object",) if found.fields else ()
     return found
 
 
 _SHAPES: dict[str, Shape] = {}
+_KINDS = {
+    "string": "text",
+    "boolean": "bool",
+    "integer": "number",
+    "number": "number",
+    "array": "list",
+    "object": "object",
+}
+"""Our words for the types of JSON Schema."""
 
 
 def _of(name: str, schema: Mapping[str, Any]) -> Shape:
     if "$ref" in schema:
         return shape(schema["$ref"].rpartition("/")[2])
+    words = tuple(schema.get("enum", ()))
+    types = schema.get("type", "string" if words else [])
+    kinds = tuple(dict.fromkeys(_KINDS[each] for each in ([types] if isinstance(types, str) else types)))
     if "items" in schema:
-        return Shape(name, items=_of(name, schema["items"]))
+        return Shape(name, items=_of(name, schema["items"]), kinds=kinds)
     if schema.get("additionalProperties") is False:
-        return Shape(name, {key: _of(key, value) for key, value in schema["properties"].items()})
-    kind = schema.get("type")
-    return Shape(
-        name, words=tuple(schema.get("enum", ())), truth=kind == "boolean", number=kind in ("integer", "number")
-    )
+        return Shape(name, {key: _of(key, value) for key, value in schema["properties"].items()}, kinds=kinds)
+    return Shape(name, words=words, kinds=kinds)
 
 
 ANYTHING = Shape("")

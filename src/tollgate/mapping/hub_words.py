@@ -16,12 +16,16 @@ from tollgate.mapping import hub
 from tollgate.mapping.directives import copy
 from tollgate.mapping.hub_shapes import ANYTHING, Shape, shape
 from tollgate.mapping.reads import Reads
-from tollgate.mapping.scalars import NOTHING_WORD, is_literal
+from tollgate.mapping.scalars import NOTHING_WORD, is_literal, literal
 from tollgate.mapping.scope import Unit, known_words
+from tollgate.mapping.streams.to_hub import OPERATIONS
+from tollgate.mapping.values import KIND_WORDS, KINDS
 
 _CALL = re.compile(r"\{\{\s*([a-z_]\w*)\([^()]*\)\s*\}\}\Z")
 _INSIDE = ("$value", "$else", "$absent", "$first")
 """Directives whose value is the value of the node."""
+_OF_PARTS = ("open", "delta", "close", "part")
+"""The operations of a stream that are about a part."""
 _ShapesAt = Mapping[Reads, set[Shape]]
 
 
@@ -48,11 +52,16 @@ def check_hub_words(unit: Unit, root: Map, reads: Mapping[str, Reads], family: s
 def _check_rules(unit: Unit, stream: Map, writes: _Writes) -> None:
     """Check what the rules of a stream write into the hub, and whether any gives the stop reason."""
     operations = list(_operations(stream.entries["to_hub"]))
+    answer, part = shape("response").fields, shape("part").fields
+    fields = {"start": answer, "stop": {"reason": answer["stop"], "text": answer["stop_text"]}}
+    fields |= {"error": shape("error").fields, **dict.fromkeys(_OF_PARTS, part)}
     for name, value in operations:
         if name == "usage":
             writes.visit(value, shape("usage"))
-        elif (reason := lookup(value, "reason")) is not None:
-            writes.visit(reason, shape("response").fields["stop"])
+        for key, each in entries_of(value).items() if name in fields else ():
+            if key in fields[name]:
+                writes.visit(each, fields[name][key])
+    _check_named_calls(unit, operations)
     if not any(name == "stop" for name, _ in operations):
         unit.warn(
             stream.keys["to_hub"],
@@ -61,10 +70,20 @@ def _check_rules(unit: Unit, stream: Map, writes: _Writes) -> None:
         )
 
 
+def _check_named_calls(unit: Unit, operations: list[tuple[str, Node]]) -> None:
+    """Warn if stream rules make calls of tools and never say which tool."""
+    parts = [value for name, value in operations if name in _OF_PARTS]
+    calls = [value for value in parts if text_in(lookup(value, "kind")) == "tool_call"]
+    if calls and not any(lookup(value, "name") for value in parts):
+        unit.warn(calls[0], "no rule gives the `name` of a call, so nobody knows which tool it is", "name: $.name")
+
+
 def _operations(node: Node) -> Iterator[tuple[str, Node]]:
-    """The operations `usage` and `stop` of stream rules with their values, wherever they are."""
-    for inner in walk(node):
-        yield from ((key, value) for key, value in entries_of(inner).items() if key in ("usage", "stop"))
+    """The operations of stream rules with their values, wherever they are."""
+    for rule in walk(node):
+        names = {key for key in entries_of(rule) if not key.startswith("$")}
+        if names <= OPERATIONS.keys() and "$match" not in entries_of(rule):
+            yield from ((name, entries_of(rule)[name]) for name in names)
 
 
 class _Writes:
@@ -77,18 +96,33 @@ class _Writes:
         """The shapes for which each node was checked."""
         self._unknown: dict[tuple[Node, str], list[tuple[Shape, Mark]]] = defaultdict(list)
 
-    def visit(self, node: Node, of: Shape) -> None:
-        """Check what `node` writes to a place of this shape."""
+    def visit(self, node: Node, of: Shape, *, item: bool = False) -> None:
+        """Check what `node` writes to a place of this shape; `item`: into a list, where a list adds its own items."""
         if not of.known or of in self._seen[node]:
             return
         self._seen[node].add(of)
         if isinstance(node, Scalar):
-            self._scalar(node, of)
+            self._scalar(node, of, item)
         elif isinstance(node, List):
-            for item in node.items:
-                self.visit(item, of.one)
+            if not item:
+                self._kind(node, of, "list")
+            for each in node.items:
+                self.visit(each, of.one, item=True)
         else:
-            self._map(node, of)
+            self._map(node, of, item)
+
+    def _kind(self, node: Node, of: Shape, kind: str) -> None:
+        """Warn of a value of a kind that the place cannot have."""
+        if not of.kinds or kind in of.kinds or kind not in KIND_WORDS or self._has_warning(node):
+            return
+        found, hint = KIND_WORDS[kind], ""
+        if isinstance(node, Scalar):
+            found = f"the text `{node.text}`" if kind == "text" else f"`{node.text}`"
+            hint = f"a path begins with $, such as $.{node.text}" if kind == "text" else ""
+        elif "text" in of.kinds and not of.words:
+            hint = 'as JSON text: "{{ $.value | json }}"'
+        wanted = " or ".join(KIND_WORDS[each] for each in of.kinds)
+        self._unit.warn(node, f"the hub's `{of.name}` is {wanted}, found {found}", hint)
 
     def warn_of_unknown(self) -> None:
         """Warn of the fields that no shape of their place has."""
@@ -100,17 +134,15 @@ class _Writes:
                 else:
                     self._unit.warn(mark, f"the hub's {of.name} has no field `{word}`", known_words(word, of.fields))
 
-    def _scalar(self, node: Scalar, of: Shape) -> None:
+    def _scalar(self, node: Scalar, of: Shape, item: bool) -> None:
         text = text_in(node)
-        if text is None or text == NOTHING_WORD or of is shape("part").fields["kind"] and text in self._own_kinds:
+        if text is None:
+            self._kind(node, of, KINDS[type(literal(node))])
+            return
+        if text == NOTHING_WORD or of is shape("part").fields["kind"] and text in self._own_kinds:
             return
         if is_literal(node):
-            if of.number and not self._has_warning(node):
-                self._unit.warn(
-                    node,
-                    f"the hub's `{of.name}` is a number, found the text `{text}`",
-                    f"a path begins with $, such as $.{text}",
-                )
+            self._kind(node, of, "text")
             if of.words and text not in of.words:
                 self._unknown[node, text].append((of, node.mark))
         elif call := _CALL.match(text.strip()):
@@ -122,25 +154,25 @@ class _Writes:
                         f"`{call[1]}` gives a list where the hub has one {of.name}, so nothing of it would be read",
                         f"to put its items here: {{$each: $x in {call[1]}(...)}}",
                     )
-                self.visit(function.node, of)
+                self.visit(function.node, of, item=item or bool(of.fields))
 
-    def _has_warning(self, node: Scalar) -> bool:
-        """Whether this text has a warning already, such as that it looks like a path."""
+    def _has_warning(self, node: Node) -> bool:
+        """Whether this value has a warning already, such as that it looks like a path."""
         return any(
             problem.mark.line == node.mark.line and problem.mark.column - node.mark.column in (0, 1)
             for problem in self._unit.problems
         )
 
-    def _map(self, node: Map, of: Shape) -> None:
+    def _map(self, node: Map, of: Shape, item: bool) -> None:
         for directive in _INSIDE:
             if directive in node.entries:
                 value = node.entries[directive]
                 for each in one_or_many(value) if directive == "$first" else (value,):
-                    self.visit(each, of)
+                    self.visit(each, of, item=item)
         fields = {key: value for key, value in node.entries.items() if not key.startswith("$")}
         if "$match" in node.entries:
             for value in fields.values():
-                self.visit(value, of)
+                self.visit(value, of, item=item)
             return
         if of.items is not None and fields:
             self._unit.warn(
@@ -150,6 +182,8 @@ class _Writes:
             )
         of = of.one
         kind = node.entries.get("kind")
+        if fields:
+            self._kind(node, of, "object")
         if not of.fields:
             return
         if isinstance(kind, Scalar) and of.name == "part" and is_literal(kind) and kind.value not in hub.KINDS:
@@ -157,6 +191,11 @@ class _Writes:
             return  # a part of the mapping's own kind may have any fields
         if of.name == "part" and fields and kind is None and "$copy" not in node.entries:
             self._unit.warn(node, "a part without a `kind` is none, so nothing of it is sent", "such as kind: text")
+        misspelt = not fields.keys() <= of.fields.keys()  # which has its own warning
+        if of.name == "part" and isinstance(kind, Scalar) and not misspelt and "$copy" not in node.entries:
+            for name in hub.PARTS.get(str(kind.value), {}).get("required", ()):
+                if name not in fields:
+                    self._unit.warn(node, f"found no `{name}`: a part of kind `{kind.value}` has one")
         for key, value in fields.items():
             if key in of.fields:
                 self.visit(value, of.fields[key])
@@ -233,10 +272,10 @@ def _check_compared(unit: Unit, root: Map, places: _ShapesAt) -> None:
     """Warn of words that a hub value is compared with and can never be."""
     for read, word, mark in unit.compared:
         shapes = {at for place in read for at in places.get(place, ())}
-        if not shapes or any(not (at.words or at.truth) or word in at.words for at in shapes):
+        if not shapes or any(not (at.words or at.kinds == ("bool",)) or word in at.words for at in shapes):
             continue
         first = next(iter(shapes))
-        if first.truth:
+        if first.kinds == ("bool",):
             hint = f"{word} without quotes" if word in ("true", "false") else ""
             unit.warn(mark, f"the hub's `{first.name}` is true or false, never the text `{word}`", hint)
         elif not _is_written(root, first.name, word):

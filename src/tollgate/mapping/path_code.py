@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal
 
+from tollgate.config.load import Mark
 from tollgate.mapping.filter_table import Filter
 from tollgate.mapping.grammar import nodes
 from tollgate.mapping.names import ABOUT, CALLERS_SECRETS
@@ -55,6 +56,7 @@ def read(site: Site, path: Path, spot: Spot, offset: int = 0) -> Lowered:
         spot.mistake(message, offset, hint)
         return NOTHING
     steps = path.steps
+    _note_compared(site, var.places, steps, spot.mark(offset))
     if var.fields is not None:
         if not steps:
             if not var.py:
@@ -76,6 +78,15 @@ def read(site: Site, path: Path, spot: Spot, offset: int = 0) -> Lowered:
     if path.base in ("headers", "answer_headers") and not var.own:
         _check_header(path.base, steps[0], spot, offset)
     return walk(site, value, steps, spot.line)
+
+
+def _note_compared(site: Site, places: Places, steps: tuple[Step, ...], mark: Mark) -> None:
+    """Note the words that a path's filters compare fields with."""
+    for number, step in enumerate(steps):
+        for condition in step.conditions if isinstance(step, Where) and places else ():
+            if isinstance(condition.value, str) and condition.path:
+                items = tuple(place.each() for place in reads_of(places, steps[:number]))
+                site.unit.compared.append((reads_of(items, condition.path), condition.value, mark))
 
 
 def _check_header(base: str, name: Step, spot: Spot, offset: int) -> None:
