@@ -80,6 +80,27 @@ def test_unknown_names_and_missing_dollar_signs_are_reported(old, new, message):
     assert mistakes(FILE.replace(old, new) + "vars: {base: x}\n") == [message]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("body: $.input", "body: {prompt: $.prompt}", "5:20: `$` has no field `prompt` (its fields are input, model)"),
+        ("body: $.input", "body: {x: $http.status}", "5:15: unknown name `$http` (it describes an answer: "),
+        ("body: $.input", "body: {x: $model.size}", "5:15: `$model` has no field `size`"),
+        ("body: $.input", "body: {x: $job.id}", "5:15: `$job` has no field `id`"),
+        ("/jobs\n", "/jobs/{{ $job.status }}\n", "4:49: `$job` has no field `status`"),
+        ("{id: $.id, ", "{", "8:48: `$job` has no field `id`"),
+    ],
+)
+def test_a_call_reads_only_what_is_there_before_it(old, new, message):
+    (found,) = mistakes(FILE.replace(old, new))
+    assert found.startswith(f"acme.yaml:{message}")
+
+
+def test_a_poll_reads_what_earlier_polls_returned():
+    text = FILE.replace("{status: $.status}\nmodels", "{status: $.status, page: $.page}\nmodels")
+    assert mistakes(text.replace("{{ $job.id }}", "{{ $job.id }}/{{ $job.page }}")) == []
+
+
 def test_results_that_are_copied_or_of_one_model_may_have_any_fields():
     """A result copied as a whole, or a model's own result."""
     copied = FILE.replace("{id: $.id, status: $.status}", "{$copy: [id, status, token]}")

@@ -252,7 +252,8 @@ def _item_test(site: Site, item: str, condition: Condition, line: int) -> str:
 
 def _check_known(known: frozenset[str] | None, owner: str, step: Step, spot: Spot, offset: int) -> None:
     if known is not None and isinstance(step, str) and step not in known:
-        spot.mistake(f"`${owner}` has no field `{step}`", offset, suggest(step, known))
+        hint = suggest(step, known) if owner else f"its fields are {', '.join(sorted(known))}"
+        spot.mistake(f"`${owner}` has no field `{step}`", offset, hint)
 
 
 def _unknown(site: Site, name: str) -> tuple[str, str]:
@@ -293,6 +294,7 @@ _ELSEWHERE = (
     ("secret", None, _IN_PROVIDERS),
     ("vars", "secret", "one of `vars:` cannot read another"),
     ("vars", None, _IN_PROVIDERS),
+    ("http", "job", "it describes an answer: a `result` and prices read it"),
     ("answer_headers", None, "it is read in the provider's file, under `errors:` and `usage: {read: ...}`"),
 )
 """Hints for names that can only be read elsewhere, some of them with a name that can be read here instead; the first

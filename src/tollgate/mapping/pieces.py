@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -147,7 +147,7 @@ def _compile(
     order = tuple(name for name in known if name != "$")
     variables = {name: Var(name, f"x_{name}", known=known[name]) for name in order}
     if "$" in known:
-        variables[""] = document_var()
+        variables[""] = replace(document_var(), known=known["$"])
     code = unit.module.function(f"piece(D, C, {', '.join(f'x_{name}' for name in order)})", node.mark.line)
     body(Site(unit, code, Scope(variables, of_answer=answer)))
     piece = built_with(unit, functions, {"escaped": _escaped})["piece"]

@@ -3,7 +3,7 @@ start."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 _OF_THE_JOB = ("id", "status", "images", "error", "uuid")
 """Facts about the state or the identity of a job."""
+_OF_THE_MODEL = frozenset({"id", "upstream", "name"})
+"""The fields of `$model`."""
+_OF_A_CALL = frozenset({"input", "model"})
+"""The fields of `$` before there is an answer."""
+_READ_BY = {name: IMAGE_STEPS[:place] for place, name in enumerate(IMAGE_STEPS)} | {"poll": IMAGE_STEPS[:4]}
+"""The steps whose results each step reads as `$job`; a poll also reads those of the polls before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +53,38 @@ def compile_images(pieces: Pieces, around: Surroundings) -> list[ImageOffer]:
     if provider.images is None:
         return []
     job_vars = None if provider.lacks_variables else frozenset(provider.variables)
-    names = {**NAMES, "vars": job_vars, "job": _job_facts(provider)}
-    job_pieces = JobPieces(pieces, names)
-    shared = Steps(job_pieces, provider.images)
-    offers = [_offer(job_pieces, pieces, model, shared, around) for model in provider.models if model.type == "image"]
+    names = {**NAMES, "vars": job_vars, "model": _OF_THE_MODEL}
+    job_pieces = JobPieces(pieces, {**names, "job": _job_facts(provider, IMAGE_STEPS)})
+    step_pieces = {}
+    for name in IMAGE_STEPS:
+        read = {**names, "job": _job_facts(provider, _READ_BY[name])}
+        call = {"$": _OF_A_CALL, **{key: known for key, known in read.items() if key not in ("$", "http")}}
+        step_pieces[name] = StepPieces(job_pieces.reading(call), job_pieces.reading(read))
+    shared = Steps(step_pieces, provider.images)
+    offers = [
+        _offer(job_pieces, step_pieces, pieces, model, shared, around)
+        for model in provider.models
+        if model.type == "image"
+    ]
     return [offer for offer in offers if offer is not None]
 
 
-def _job_facts(provider: Provider) -> frozenset[str] | None:
-    """The fields that the results of a provider's steps have, with those of its models' own steps: these are the
+@dataclass(frozen=True, slots=True)
+class StepPieces:
+    """What compiles the templates of one step: those of its call, and its `result`, which also reads the answer."""
+
+    call: JobPieces
+    result: JobPieces
+
+
+def _job_facts(provider: Provider, steps: Sequence[str]) -> frozenset[str] | None:
+    """The fields that the results of these steps of a provider have, with those of its models' own steps: these are the
     fields of `$job`. None if they are not known, or if a step was removed as wrong."""
-    names = {"id", "uuid", "images"}
+    names = {"uuid", "images"}
     for holder in (provider.images, *(model.image for model in provider.models)):
         if holder is None:
             continue
-        for name in IMAGE_STEPS:
+        for name in steps:
             step = holder.get(name)
             if holder.incomplete or isinstance(step, Map) and step.incomplete:
                 return None
@@ -76,10 +99,12 @@ def _job_facts(provider: Provider) -> frozenset[str] | None:
 class Steps:
     """The compiled calls of a provider, or of one model with calls of its own."""
 
-    def __init__(self, pieces: JobPieces, node: Map, path: str = "images") -> None:
+    def __init__(self, pieces: Mapping[str, StepPieces], node: Map, path: str = "images") -> None:
         self.node = node
         self.steps: dict[str, Step | None] = {
-            name: _step(pieces, name, child, f"{path}.{name}") if isinstance(child := node.get(name), Map) else None
+            name: _step(pieces[name], name, child, f"{path}.{name}")
+            if isinstance(child := node.get(name), Map)
+            else None
             for name in IMAGE_STEPS
         }
         at = Fields(node)
@@ -92,7 +117,7 @@ class Steps:
         self.every = poll.numbers("every", EVERY)
         self.give_up = poll.number("give_up", at.number("give_up", GIVE_UP))
 
-    def with_own(self, pieces: JobPieces, own: Map | None, path: str) -> Steps:
+    def with_own(self, pieces: Mapping[str, StepPieces], own: Map | None, path: str) -> Steps:
         """These steps, with a model's own keys in place of the provider's."""
         changed = {name: child for name in IMAGE_STEPS if own is not None and isinstance(child := own.get(name), Map)}
         if not changed:
@@ -109,17 +134,18 @@ class Steps:
                 entries[name] = child
             elif not self.node.incomplete:
                 message = f"found what differs from `images.{name}`, but this provider has no such step"
-                pieces.mistake(child, message, f"{path}.{name}", "a step of the model's own needs a `call`")
+                pieces[name].call.mistake(child, message, f"{path}.{name}", "a step of the model's own needs a `call`")
         return Steps(pieces, Map(entries, self.node.keys, self.node.mark), path)
 
 
-def _step(pieces: JobPieces, name: str, node: Map, path: str) -> Step | None:
-    at = Fields(node)
+def _step(of_step: StepPieces, name: str, node: Map, path: str) -> Step | None:
+    pieces, at = of_step.call, Fields(node)
     if node.incomplete and "call" not in node.entries:
         return None  # it was removed as wrong, and reported
     called = pieces.call(node.get("call"), node.get("hosts"), f"{path}.call", incomplete=node.incomplete)
     written = node.get("result")
-    result = _facts(pieces, node, f"{path}.result") if name in UPLOAD_STEPS else pieces.template(written, answer=True)
+    answer = of_step.result
+    result = _facts(answer, node, f"{path}.result") if name in UPLOAD_STEPS else answer.template(written, answer=True)
     body = pieces.template(node.get("body"))
     headers = {key.lower(): pieces.template(value, secret=True) for key, value in at.nodes("headers").items()}
     if called is None or result is None:
@@ -157,10 +183,15 @@ def _facts(pieces: JobPieces, node: Map, path: str) -> JobRead:
 
 
 def _offer(
-    job_pieces: JobPieces, pieces: Pieces, model: Model, shared: Steps, around: Surroundings
+    job_pieces: JobPieces,
+    step_pieces: Mapping[str, StepPieces],
+    pieces: Pieces,
+    model: Model,
+    shared: Steps,
+    around: Surroundings,
 ) -> ImageOffer | None:
     provider, path = pieces.provider, f"models.{model.id}"
-    steps = shared.with_own(job_pieces, model.image, path)
+    steps = shared.with_own(step_pieces, model.image, path)
     price = read_price(job_pieces, model.image, path, model)
     submit = steps.steps["submit"]
     if submit is None or price is None:

@@ -50,6 +50,10 @@ class JobPieces:
         self._methods = methods
         self.mistake = pieces.mistake
 
+    def reading(self, names: Mapping[str, frozenset[str] | None]) -> JobPieces:
+        """The same for pieces that read these names instead."""
+        return JobPieces(self._pieces, names, self._methods)
+
     def template(self, node: Node | None, *, secret: bool = False, answer: bool = False) -> JobRead | None:
         """A template as a function of the job's values. `secret`: it may read `$secret` too. `answer`: it reads the
         provider's answer."""
