@@ -67,7 +67,11 @@ def endpoint() -> Schema:
     return record(
         "One protocol's endpoint.",
         {
-            "path": text("Appended to the provider's `url`.", pattern="^/", wanted="a path starting with /"),
+            "path": text(
+                "Appended to the provider's `url`.",
+                pattern="^/",
+                wanted="a path starting with / (an address of its own is `url:`)",
+            ),
             "models": one_or_many(
                 text("A glob over canonical or upstream ids.", minLength=1),
                 "Only these models are served here; with a ! in front: all but these.",

@@ -64,6 +64,7 @@ def provider_warnings(provider: Provider) -> Iterator[Problem]:
     yield from _loose_under(provider, root, _TEMPLATES, "")
     yield from _errors(provider, lookup(root, "errors"), "errors")
     speaks = lookup(root, "speaks")
+    yield from _unread_usage(provider, root, speaks)
     yield from _place_holders(provider, [lookup(root, "url"), speaks, lookup(root, "images")])
     yield from _cut_short(provider, lookup(root, "url"), speaks)
     for name, endpoint in entries_of(speaks).items():
@@ -90,6 +91,19 @@ def _modalities(provider: Provider, root: Node) -> Iterator[Problem]:
                     f"models.{model.id}.modalities.input[{place}]",
                     did_you_mean(word, _INPUTS),
                 )
+
+
+def _unread_usage(provider: Provider, root: Node, speaks: Node | None) -> Iterator[Problem]:
+    """Conditions of `usage:` without anything that they decide about: neither the block itself nor one that it is
+    combined with, of the provider or of an endpoint, has a `read`."""
+    shared = lookup(root, "usage")
+    blocks = {f"speaks.{name}.usage": lookup(each, "usage") for name, each in entries_of(speaks).items()}
+    for path, block in {"usage": shared, **blocks}.items():
+        beside = blocks.values() if path == "usage" else (shared,)
+        when = lookup(block, "when")
+        if when is not None and not any(lookup(each, "read") for each in (block, *beside)):
+            hint = "read: {input: $.usage.in, output: $.usage.out}"
+            yield provider.document.warning(when, "has no effect without `read`", f"{path}.when", hint)
 
 
 def _loose_under(provider: Provider, holder: Node, keys: tuple[str, ...], path: str) -> Iterator[Problem]:
@@ -136,7 +150,8 @@ def _cut_short(provider: Provider, url: Node | None, speaks: Node | None) -> Ite
 
 
 def _errors(provider: Provider, errors: Node | None, path: str) -> Iterator[Problem]:
-    """A status that is listed twice, error rules that are never reached, and those that hold for too many answers."""
+    """A status that is listed twice or is none of an error, error rules that are never reached, and those that hold for
+    too many answers."""
     named: dict[int, str] = {}
     for name in _LISTS:
         for item in items_of(lookup(errors, name)):
@@ -146,6 +161,10 @@ def _errors(provider: Provider, errors: Node | None, path: str) -> Iterator[Prob
                     f"found {item.value}, which stands under `{named[item.value]}` and is asked for there first",
                     f"{path}.{name}",
                 )
+            if isinstance(item, Scalar) and isinstance(item.value, int) and 200 <= item.value < 300:
+                message = f"found {item.value}, which is no error: only one of the `rules` can make it one"
+                hint = "rules: [{status: 200, when: $.error_code, verdict: next}]"
+                yield provider.document.warning(item, message, f"{path}.{name}", hint)
     before: list[tuple[str | None, frozenset[object]]] = []
     for place, rule in enumerate(items_of(lookup(errors, "rules"))):
         if not isinstance(rule, Map):
@@ -159,6 +178,9 @@ def _errors(provider: Provider, errors: Node | None, path: str) -> Iterator[Prob
                 yield provider.document.warning(rule, message, f"{path}.rules[{place}]")
                 break
         before.append((text, statuses))
+        if when is None and 200 in statuses and "verdict" in rule.entries:
+            message, hint = "makes an error of every good answer", "say which, such as when: $.error_code"
+            yield provider.document.warning(rule, message, f"{path}.rules[{place}]", hint)
         if rule.get("status") is None and (found := _too_wide(errors, rule, text)):
             yield provider.document.warning(rule, found[0], f"{path}.rules[{place}]", found[1])
 
