@@ -1,8 +1,8 @@
 """Warnings about the image part of a provider file: mistakes that load, and leave a job without an end, a picture or a
 check.
 
-A step's `result` and an `input_schema` may have any names, so an unknown name alone is no mistake. A warning is given
-only where the name is close to a known one, the known one is missing, and nothing else reads the name.
+A step's `result` may have any names, so an unknown name alone is no mistake there. A warning is given only where the
+name is close to a known one, the known one is missing, and nothing else reads the name.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ _OBJECTS = TABLES | {"patternProperties", "definitions"}
 _VALUES = {"integer": (int,), "number": (int, Decimal), "string": (str,), "boolean": (bool,)}
 _OPEN = ("patternProperties", "$ref", "allOf", "anyOf", "oneOf")
 """Keywords by which a schema may allow more names than its `properties`."""
+_BELONGS = {**dict.fromkeys(("whole", "pixels", "further", "size"), ("per",)), "miss": ("table", "cases")}
+"""Keys of a price, each with the keys of which it needs one."""
 
 
 def image_warnings(document: Document) -> Iterator[Problem]:
@@ -48,6 +50,7 @@ def image_warnings(document: Document) -> Iterator[Problem]:
         yield from _steps(document, model, f"models.{name}")
         yield from _schema(document, lookup(model, "input_schema"), f"models.{name}.input_schema")
         yield from _tables(document, model, f"models.{name}")
+        yield from _idle(document, lookup(model, "price"), f"models.{name}.price")
 
 
 def _steps(document: Document, holder: Node | None, path: str) -> Iterator[Problem]:
@@ -95,11 +98,15 @@ def _pictureless(document: Document, root: Node) -> Iterator[Problem]:
 
 
 def _inputs(document: Document, root: Node) -> Iterator[Problem]:
-    """Names read from `$input` that no model's schema has, and that are close to one it has."""
+    """Names read from `$input` that no model's schema has; where a schema may allow others, only those that are close
+    to one it has."""
+    all_known = not {"models_from", "discover"} & entries_of(root).keys()
     models = entries_of(lookup(root, "models")).values()
     known: dict[str, None] = {}
     for model in models:
-        known |= dict.fromkeys(entries_of(lookup(model, "input_schema", "properties")))
+        names = entries_of(lookup(model, "input_schema", "properties"))
+        known |= dict.fromkeys(names)
+        all_known = all_known and bool(names) and not set(_OPEN) & entries_of(lookup(model, "input_schema")).keys()
     prices = ((lookup(model, "price"), "price") for model in models)
     read = [
         (path, node, name)
@@ -108,8 +115,8 @@ def _inputs(document: Document, root: Node) -> Iterator[Problem]:
         for name in _INPUT.findall(text_in(node) or "")
     ]
     for path, node, name in read:
-        if name not in known and (near := nearest_word(name, known)):
-            message, hint = f"found `$input.{name}`, which no `input_schema` has", f"did you mean `{near}`?"
+        if name not in known and (all_known or nearest_word(name, known)):
+            message, hint = f"found `$input.{name}`, which no `input_schema` has", _hint(name, known)
             yield document.warning(node, message, path=path, hint=hint)
 
 
@@ -159,7 +166,11 @@ def _tables(document: Document, model: Node, path: str) -> Iterator[Problem]:
     """Keys of a price table that the input they stand for cannot have: these prices would never apply."""
     level = [lookup(model, "price", "table")]
     for item in items_of(lookup(model, "price", "by")):
-        named = _INPUT.fullmatch(text_in(item) or "")
+        text = text_in(item) or ""
+        if text and "$" not in text:
+            message, hint = f"found the text `{text}`, which is the same for every job", f"write $input.{text}"
+            yield document.warning(item, message, path=f"{path}.price.by", hint=hint)
+        named = _INPUT.fullmatch(text)
         words = lookup(model, "input_schema", "properties", named[1], "enum") if named else None
         known = [str(plain(word)) for word in items_of(words)]
         tables = [table for table in level if isinstance(table, Map)]
@@ -167,9 +178,20 @@ def _tables(document: Document, model: Node, path: str) -> Iterator[Problem]:
         for label, mark in labels:
             if label not in known:
                 message = f"found `{label}`, which the input never is"
-                hint = did_you_mean(label, known) or f"one of {', '.join(known)}"
-                yield document.warning(mark, message, path=f"{path}.price.table", hint=hint)
+                yield document.warning(mark, message, path=f"{path}.price.table", hint=_hint(label, known))
         level = [child for table in tables for child in table.entries.values()]
+
+
+def _idle(document: Document, price: Node | None, path: str) -> Iterator[Problem]:
+    """Keys of a price that change nothing, because the key that they belong to is missing."""
+    for key, needed in _BELONGS.items():
+        if isinstance(price, Map) and key in price.entries and not price.entries.keys() & set(needed):
+            message = f"has no effect without {' or '.join(f'`{each}`' for each in needed)}"
+            yield document.warning(price.keys[key], message, path=f"{path}.{key}")
+
+
+def _hint(word: str, known: Iterable[str]) -> str:
+    return did_you_mean(word, known) or f"one of {', '.join(known)}"
 
 
 def _slip(document: Document, holder: Map, word: str, known: Iterable[str], path: str, why: str) -> Iterator[Problem]:
