@@ -137,7 +137,7 @@ async def open_services(folder, *offers: ImageOffer, apps=None, credits="10", **
     store = Store(directory=folder / "var", usage_directory=folder / "usage", publish_seconds=60, apply_seconds=0.05)
     runtime = runtime_of(*offers, store=store, retry=Retry(cooldown_failures=1000), credits=Credits(), **gateway)
     ledger = Ledger(store, runtime.gateway.credits)
-    empty_store(store.directory)
+    empty_store(store)
     with reused_duckdb():
         await ledger.open()
     secret = await ledger.ensure_default_account(Decimal(credits))

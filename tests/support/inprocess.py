@@ -101,7 +101,7 @@ async def inprocess(
     """
     path = write_config(folder, providers=providers, settings=settings, sandbox=sandbox)
     runtime = runtime_of(path, environ or {})
-    empty_store(runtime.gateway.store.directory)
+    empty_store(runtime.gateway.store)
     with reused_duckdb():
         opened = await open_gateway(runtime, path)
     if not read_later:
