@@ -383,6 +383,7 @@ def test_each_model_of_bedrock_s_openai_host_is_called_on_its_own_path():
     }
     host = "https://bedrock-mantle.us-east-1.api.aws"
     assert found["google.gemma-4-31b", "chat"] == f"{host}/openai/v1/chat/completions"
+    assert found["xai.grok-4.6", "chat"] == f"{host}/openai/v1/chat/completions"  # by its model card
     assert found["openai.gpt-6-astra", "responses"] == f"{host}/openai/v1/responses"
     assert found["openai.gpt-oss-120b", "responses"] == f"{host}/v1/responses"
     assert found["qwen.qwen3-32b", "chat"] == f"{host}/v1/chat/completions"
