@@ -390,6 +390,15 @@ def test_each_model_of_bedrock_s_openai_host_is_called_on_its_own_path():
     assert ("openai.gpt-oss-safeguard-20b", "responses") not in found  # answers chat only
 
 
+def test_bedrock_s_own_host_is_asked_for_the_models_that_it_serves():
+    # Gemma 4 and Grok 4.3 are only at the other host, and GPT-5.4 and 5.5 have profiles: recorded by
+    # aws-samples/sample-per-model-bedrock
+    found = {offer.model.upstream: unquote(offer.address.whole) for offer in offers("bedrock")}
+    assert not [upstream for upstream in found if "gemma-4" in upstream or "grok-4.3" in upstream]
+    assert "/model/global.openai.gpt-5.5/" in found["openai.gpt-5.5"]
+    assert "/model/google.gemma-3-27b-it/" in found["google.gemma-3-27b-it"]
+
+
 # -- Claude on the clouds
 
 
