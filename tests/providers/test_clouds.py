@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from providers import traffic
-from providers.shipped import REPOSITORY, offers
+from providers.shipped import REPOSITORY, offers, runtime
 from support.inprocess import inprocess
 from tollgate.completions.native import native_headers
 from upstream.scripted import ok, upstream
@@ -390,13 +390,17 @@ def test_each_model_of_bedrock_s_openai_host_is_called_on_its_own_path():
     assert ("openai.gpt-oss-safeguard-20b", "responses") not in found  # answers chat only
 
 
-def test_bedrock_s_own_host_is_asked_for_the_models_that_it_serves():
-    # Gemma 4 and Grok 4.3 are only at the other host, and GPT-5.4 and 5.5 have profiles: recorded by
-    # aws-samples/sample-per-model-bedrock
+def test_the_newest_gpts_are_called_at_bedrock_s_own_host_by_their_profiles():
+    # recorded by aws-samples/sample-per-model-bedrock
     found = {offer.model.upstream: unquote(offer.address.whole) for offer in offers("bedrock")}
-    assert not [upstream for upstream in found if "gemma-4" in upstream or "grok-4.3" in upstream]
     assert "/model/global.openai.gpt-5.5/" in found["openai.gpt-5.5"]
     assert "/model/google.gemma-3-27b-it/" in found["google.gemma-3-27b-it"]
+
+
+@pytest.mark.parametrize("model", ["google/gemma-4-31b", "x-ai/grok-4.3"])
+def test_models_that_converse_rejects_are_asked_of_bedrock_s_openai_host_first(model):
+    routes = runtime().catalog.resolve(model).routes
+    assert [route.provider for route in routes if "bedrock" in route.provider] == ["bedrock-mantle", "bedrock"]
 
 
 # -- Claude on the clouds
