@@ -19,6 +19,8 @@ class Shape:
     items: Shape | None = None
     words: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
+    of_kind: str = ""
+    """Of parts of one kind: that kind."""
 
     @property
     def one(self) -> Shape:
@@ -47,7 +49,17 @@ def shape(name: str) -> Shape:
     return found
 
 
+def of_kind(kind: str) -> Shape:
+    """The shape of a part of this kind; of any part, if the hub has no such kind."""
+    part, fields = shape("part"), hub.PARTS.get(kind, {}).get("properties", {})
+    if kind not in _OF_KINDS:
+        own = {key: part.fields[key] for key in fields}
+        _OF_KINDS[kind] = Shape("part", own, kinds=part.kinds, of_kind=kind) if fields else part
+    return _OF_KINDS[kind]
+
+
 _SHAPES: dict[str, Shape] = {}
+_OF_KINDS: dict[str, Shape] = {}
 _KINDS = {
     "string": "text",
     "boolean": "bool",

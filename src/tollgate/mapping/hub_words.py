@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from tollgate.config.load import List, Map, Mark, Node, Scalar, entries_of, lookup, one_or_many, text_in, walk
 from tollgate.mapping import hub
 from tollgate.mapping.directives import copy
-from tollgate.mapping.hub_shapes import ANYTHING, Shape, shape
+from tollgate.mapping.hub_shapes import ANYTHING, Shape, of_kind, shape
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scalars import NOTHING_WORD, is_literal, literal
 from tollgate.mapping.scope import Unit, known_words
@@ -240,13 +240,14 @@ def _check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, 
                     f"of each of them: {name}[*].{key}",
                 )
         elif all(at.one.fields for at in shapes):
-            first = next(iter(shapes)).one
+            first = min(shapes, key=lambda at: at.one.of_kind).one
+            name = f"{first.name} of kind `{first.of_kind}`" if first.of_kind else first.name
             is_answer_part = section == "response.from_hub" and first.name == "part"  # one of `$whole`: see `Run.whole`
             for key in place.fields:
                 if not (is_answer_part and key in ("item", "cut")) and not any(key in at.one.fields for at in shapes):
                     unit.warn(
-                        _where(root, node, key),
-                        f"{section} reads `{key}`, which the hub's {first.name} does not have",
+                        _where(root, node, key, first.of_kind),
+                        f"{section} reads `{key}`, which the hub's {name} does not have",
                         known_words(key, first.fields),
                     )
     return found
@@ -261,7 +262,11 @@ def _shapes_at(reads: Reads, of: Shape) -> _ShapesAt:
         if at in found[place]:
             continue
         found[place].add(at)
-        waiting += [(other, at) for other in (*place.links, *place.looks, *place.cases())]
+        waiting += [(other, at) for other in (*place.links, *place.looks)]
+        for switch in place.switches:
+            by_kind = at.one is shape("part") and switch.path == ("kind",)
+            waiting += [(case, of_kind(label) if by_kind else at) for label, case in switch.cases.items()]
+            waiting += [(case, at) for case in (switch.absent, switch.other) if case is not None]
         waiting += [(child, at.one.fields.get(key, ANYTHING)) for key, child in place.fields.items()]
         if place.items is not None:
             waiting.append((place.items, at.one))
@@ -298,11 +303,15 @@ def _is_written(root: Map, name: str, word: str) -> bool:
     return False
 
 
-def _where(root: Map, node: Node, key: str) -> Node:
-    """The line that reads a field: in the section, else in a function, else the section itself."""
+def _where(root: Map, node: Node, key: str, label: str = "") -> Node:
+    """The line that reads a field: in a case with this label, else in the section, else in a function, else the section
+    itself."""
     word = re.compile(rf"(?<![\w-]){re.escape(key)}(?![\w-])")
     functions = root.get("define")
-    for tree in (node, functions) if functions is not None else (node,):
+    trees = [node, functions] if functions is not None else [node]
+    maps = [inner.entries for tree in trees for inner in walk(tree) if isinstance(inner, Map)]
+    cases = [each for entries in maps if label for words, each in entries.items() if label in words.split("|")]
+    for tree in (*cases, *trees):
         for inner in walk(tree):
             text = text_in(inner) or ""
             if isinstance(inner, Scalar) and word.search(text) and (text == key or not is_literal(inner)):
