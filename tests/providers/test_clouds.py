@@ -403,6 +403,15 @@ def test_models_that_converse_rejects_are_asked_of_bedrock_s_openai_host_first(m
     assert [route.provider for route in routes if "bedrock" in route.provider] == ["bedrock-mantle", "bedrock"]
 
 
+def test_gpt_at_azure_ai_foundry_is_also_called_in_responses():
+    # GPT with tools and an effort is a 400 in chat: aaif-goose/goose issue 9825
+    found = {(offer.model.id, offer.endpoint): offer.address.whole for offer in offers("azure-ai")}
+    assert found["openai/gpt-6-sol", "responses"].endswith(".services.ai.azure.com/openai/v1/responses")
+    assert ("openai/gpt-6-sol", "chat") in found
+    assert ("openai/gpt-oss-120b", "responses") not in found
+    assert ("deepseek/deepseek-v3.2", "responses") not in found
+
+
 # -- Claude on the clouds
 
 
