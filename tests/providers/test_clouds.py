@@ -416,6 +416,17 @@ def test_gpt_at_azure_ai_foundry_is_also_called_in_responses():
 
 
 @pytest.mark.parametrize("provider", ["bedrock", "bedrock-mantle", "vertex", "azure-ai"])
+def test_only_claude_since_4_6_gets_adaptive_thinking(provider):
+    # a 400 for the models before
+    found = {
+        o.model.id: o.can.get("adaptive_thinking") for o in offers(provider) if o.model.id.startswith("anthropic/")
+    }
+    earlier = [model for model in found if model.endswith(("4.5", "-4", "4.1")) or "claude-3" in model]
+    assert not [model for model in earlier if found[model]]
+    assert found["anthropic/claude-opus-5.5"]
+
+
+@pytest.mark.parametrize("provider", ["bedrock", "bedrock-mantle", "vertex", "azure-ai"])
 def test_only_beta_headers_known_to_a_cloud_are_sent_to_it(provider):
     # an unknown beta is a 400 there: anthropics/claude-code issues 49370 and 34802
     offer = next(offer for offer in offers(provider) if offer.endpoint == "messages")
