@@ -412,6 +412,13 @@ def test_gpt_at_azure_ai_foundry_is_also_called_in_responses():
     assert ("deepseek/deepseek-v3.2", "responses") not in found
 
 
+@pytest.mark.parametrize("provider", ["gemini", "vertex"])
+def test_gemma_4_gets_thinking_levels_and_no_budget(provider):
+    # "Thinking budget is not supported for this model.": earendil-works/pi issue 2812, livekit/agents pull 7095
+    found = {offer.model.id: offer.can.get("thinking_level") for offer in offers(provider)}
+    assert found["google/gemma-4-26b-a4b-it"]
+
+
 # -- Claude on the clouds
 
 
