@@ -26,7 +26,7 @@ def sent(provider: str, model: str, reasoning: dict[str, Any], **more: Any) -> d
         ("zai", "z-ai/glm-4.7", {"thinking": {"type": "enabled"}}, {"thinking": {"type": "disabled"}}),
         ("moonshot", "moonshotai/kimi-k2.6", {"thinking": {"type": "enabled"}}, {"thinking": {"type": "disabled"}}),
         ("dashscope", "qwen/qwen3-max", {"enable_thinking": True}, {"enable_thinking": False}),
-        ("xai", "x-ai/grok-4.20", {"reasoning_effort": "low"}, {}),
+        ("xai", "x-ai/grok-4.6", {"reasoning_effort": "low"}, {}),
         ("mistral", "mistralai/mistral-medium", {"reasoning_effort": "high"}, {}),
         ("groq", "openai/gpt-oss-20b", {"reasoning_effort": "low"}, {}),
         ("groq", "meta-llama/llama-3.3-70b-versatile", {}, {}),
@@ -54,16 +54,16 @@ def test_effort_and_its_switch_are_converted_to_the_provider_s_parameters(provid
     ids=str,
 )
 def test_a_token_budget_is_converted_to_an_effort(reasoning, effort):
-    assert sent("xai", "x-ai/grok-4.20", reasoning).get("reasoning_effort") == effort
+    assert sent("xai", "x-ai/grok-4.6", reasoning).get("reasoning_effort") == effort
 
 
 def test_an_explicit_effort_wins_over_a_switch():
-    converted = sent("xai", "x-ai/grok-4.20", {"enabled": True}, reasoning_effort="low")
+    converted = sent("xai", "x-ai/grok-4.6", {"enabled": True}, reasoning_effort="low")
     assert converted == {"reasoning_effort": "low"}
 
 
 def test_a_responses_request_keeps_its_reasoning():
-    offer = offer_for("xai", "responses", "x-ai/grok-4.20")
+    offer = offer_for("xai", "responses", "x-ai/grok-4.6")
     assert offer.request_edits is not None
     body = {"model": "m", "input": "Hi", "reasoning": {"effort": "low"}}
     assert offer.request_edits(body, Context(model=offer.model_facts, can=offer.can))["reasoning"] == {"effort": "low"}
