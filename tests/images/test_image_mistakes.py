@@ -176,6 +176,11 @@ def test_results_that_are_copied_or_of_one_model_may_have_any_fields():
                 "(another name, such as `picture`, read as $job.picture)"
             ),
         ),
+        (
+            "    result: {status: $.status}\nmodels",
+            "    body: {id: $job.id}\n    result: {status: $.status}\nmodels",
+            "acme.yaml:9:11: images.poll.body: a GET has no body (write POST)",
+        ),
         ("images:\n", "images:\n  prepare: {when: $input.image}\n", "acme.yaml:3:12: images.prepare: found no `call`"),
         (
             "models:\n",
@@ -255,6 +260,7 @@ def test_results_that_are_copied_or_of_one_model_may_have_any_fields():
         "base followed by a host",
         "host with a path",
         "an id before the job",
+        "a body of a GET",
         "a step without its call",
         "an unknown name in an example",
         "unknown name",

@@ -45,6 +45,7 @@ def image_warnings(document: Document) -> Iterator[Problem]:
     root = document.root
     yield from _steps(document, lookup(root, "images"), "images")
     yield from _pictureless(document, root)
+    yield from _bodiless(document, root)
     yield from _inputs(document, root)
     for name, model in entries_of(lookup(root, "models")).items():
         yield from _steps(document, model, f"models.{name}")
@@ -95,6 +96,24 @@ def _pictureless(document: Document, root: Node) -> Iterator[Problem]:
     ):
         hint = "images: [{url: $.url}], in the result of the last step, or in that of a `poll` or `fetch` behind it"
         yield document.warning(results[-1], "found no `images` in the result of any step", path="images", hint=hint)
+
+
+def _bodiless(document: Document, root: Node) -> Iterator[Problem]:
+    """Steps whose `encoding` says how a body is sent, while neither they nor what they are combined with, the step of
+    the provider or those of its models, have one."""
+    models = entries_of(lookup(root, "models"))
+    for name in () if "models_from" in entries_of(root) else IMAGE_STEPS:
+        shared = lookup(root, "images", name)
+        own = {f"models.{model}.{name}": lookup(node, name) for model, node in models.items()}
+        for path, step in {f"images.{name}": shared, **own}.items():
+            beside = own.values() if step is shared else (shared,)
+            if (
+                isinstance(step, Map)
+                and "encoding" in step.entries
+                and not any(lookup(each, "body") for each in (step, *beside))
+            ):
+                message = "has no effect without `body`"
+                yield document.warning(step.keys["encoding"], message, path=f"{path}.encoding")
 
 
 def _inputs(document: Document, root: Node) -> Iterator[Problem]:

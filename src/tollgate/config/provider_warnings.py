@@ -181,6 +181,11 @@ def _errors(provider: Provider, errors: Node | None, path: str) -> Iterator[Prob
         if when is None and 200 in statuses and "verdict" in rule.entries:
             message, hint = "makes an error of every good answer", "say which, such as when: $.error_code"
             yield provider.document.warning(rule, message, f"{path}.rules[{place}]", hint)
+        if "alarm" in rule.entries and text_in(rule.get("verdict")) == "stop":
+            message = "has no effect beside `verdict: stop`, which says that the caller is at fault"
+            yield provider.document.warning(
+                rule.keys["alarm"], message, f"{path}.rules[{place}].alarm", "verdict: next"
+            )
         if rule.get("status") is None and (found := _too_wide(errors, rule, text)):
             yield provider.document.warning(rule, found[0], f"{path}.rules[{place}]", found[1])
 

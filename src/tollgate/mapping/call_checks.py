@@ -63,7 +63,20 @@ def filter_called(unit: Unit, node: nodes.Filter, wrong: Wrong) -> Filter | None
         if written is not None and not isinstance(written, nodes.Const) and (word := _elsewhere(entry, node, fits)):
             wrong(node, f"`{node.name}` has {word!r} in another's place", f"it is used ({entry.arguments})")
             return None
+    if entry.ascends and len(ends := [_number(each) for each in node.args]) == 2:
+        lowest, highest = ends
+        if lowest is not None and highest is not None and lowest > highest:
+            wrong(node, f"`{node.name}`: the lowest ({lowest}) is above the highest ({highest})")
+            return None
     return entry
+
+
+def _number(node: nodes.Expr) -> float | None:
+    """A number that is written in an expression, with or without a minus."""
+    if isinstance(node, nodes.Neg):
+        positive = _number(node.node)
+        return None if positive is None else -positive
+    return node.value if isinstance(node, nodes.Const) and type(node.value) in (int, float) else None
 
 
 def _elsewhere(entry: Filter, node: nodes.Filter, fits: Callable[[object], bool]) -> str | None:

@@ -48,6 +48,8 @@ class Filter:
     """Values of exactly this type stay as they are, so that the filter need not be called for them."""
     fits: Mapping[int, Fits] = field(default_factory=dict)
     """By the position of the argument."""
+    ascends: bool = False
+    """Of its two arguments, the first is not above the second."""
     takes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """The value's name and kinds, then those of each argument; no kinds where it takes any."""
 
@@ -150,7 +152,7 @@ FILTERS: dict[str, Filter] = {
         _filter(filters.first, "[1, 2] | first → 1", uses="item"),
         _filter(filters.last, "[1, 2] | last → 2", uses="item"),
         _filter(filters.total, "[1, 2] | total → 3"),
-        _filter(filters.clip, "3 | clip(0, 2) → 2"),
+        _filter(filters.clip, "3 | clip(0, 2) → 2", ascends=True),
         _filter(filters.lookup, "[{'id': 'a', 'n': 1}] | lookup('id', 'n') → {\"a\":1}", uses="fields"),
         _filter(filters.entries, '{\'a\': 1} | entries → [{"key":"a","value":1}]'),
         _filter(

@@ -6,6 +6,7 @@ arrives in pieces is `in_text_scan.py`; streamed answers are `streams/marked.py`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,8 @@ from tollgate.mapping.values import text_of
 KEYS = ("from", "to", "kind", "parts", "at", "unclosed", "native")
 ENDS = ("part", "text")
 """What happens to a mark that is never closed."""
+_TAG = re.compile(r"([<\[])(\w+[>\]])")
+"""A mark that looks like the opening of a pair, in two pieces between which a closing one has its slash."""
 NATIVE = ("convert", "keep")
 """Whether answers to clients of the upstream's own format are converted for a mark, or stay as they are."""
 
@@ -149,6 +152,9 @@ def _read(unit: Unit, item: Node) -> TextMark | None:
         unit.mistake(item, "a mark needs `from`", "from: <think>")
     if opening is None or len(unit.problems) > before:
         return None
+    if opening == closing and (tag := _TAG.fullmatch(opening)):
+        message = f"`to` is the same as `from`: text behind {tag[1]}/{tag[2]} would still be inside"
+        unit.warn(item.entries["to"], message, f"to: {tag[1]}/{tag[2]}")
     return TextMark(opening, closing, kind or "", at, ends == "text", keeps)
 
 

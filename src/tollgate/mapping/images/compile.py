@@ -151,6 +151,8 @@ def _step(of_step: StepPieces, name: str, node: Map, path: str) -> Step | None:
     if called is None or result is None:
         return None
     method, url, hosts = called
+    if body is not None and method == "GET":
+        pieces.mistake(node.entries["body"], "a GET has no body", f"{path}.body", "write POST")
     return Step(
         name,  # type: ignore[arg-type]
         method,
