@@ -198,7 +198,20 @@ def _tables(document: Document, model: Node, path: str) -> Iterator[Problem]:
             if label not in known:
                 message = f"found `{label}`, which the input never is"
                 yield document.warning(mark, message, path=f"{path}.price.table", hint=_hint(label, known))
+        unlisted = [f"`{word}`" for word in known if not any(word in table.entries for table in tables)]
+        if tables and unlisted and _lists_all(lookup(model, "price")):
+            message = f"found no {', '.join(unlisted)} of `{text}`, which the input may be and which costs `price`"
+            yield document.warning(tables[0], message, path=f"{path}.price.table", hint="or say so: miss: price")
         level = [child for table in tables for child in table.entries.values()]
+
+
+def _lists_all(price: Node | None) -> bool:
+    """Whether a price block seems to list every price in its `table`: `price` is that of an entry there and nothing is
+    said about others. Where the table has only what differs from `price`, it is not."""
+    entries = entries_of(price)
+    shown = text_in(entries.get("price"))
+    listed = (text_in(node) for node in walk(entries.get("table")))
+    return not {"cases", "miss"} & entries.keys() and shown is not None and shown in listed
 
 
 def _idle(document: Document, price: Node | None, path: str) -> Iterator[Problem]:
