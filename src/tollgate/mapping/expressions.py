@@ -17,7 +17,7 @@ from jinja2.visitor import NodeVisitor
 from tollgate.mapping.call_checks import filter_called, function_called, misfits
 from tollgate.mapping.counting import Counting
 from tollgate.mapping.filter_table import TESTS
-from tollgate.mapping.grammar import Expression, is_field, nodes, parse_expression, words_in
+from tollgate.mapping.grammar import Expression, decided, is_field, nodes, parse_expression, words_in
 from tollgate.mapping.narrowing import Tested, chooses_plain, narrowing_of
 from tollgate.mapping.operators import ARITHMETIC, NOT_TAKEN, comparison, never_fits, one_text, true_of, truth
 from tollgate.mapping.path_code import read_by_filter, read_text, reads_of
@@ -102,8 +102,10 @@ class _Lowering(NodeVisitor):
         if isinstance(node, nodes.Not):
             return f"(not {self.test(node.node)})"
         if isinstance(node, nodes.Or):
+            self._note_decided(node)
             return f"({self.test(node.left)} or {self.test(node.right)})"
         if isinstance(node, nodes.And):
+            self._note_decided(node)
             left, looked = self.test(node.left), self.counting.looked
             with self.assuming(node.left):
                 right = self.test(node.right)
@@ -281,6 +283,7 @@ class _Lowering(NodeVisitor):
         )
 
     def visit_Or(self, node: nodes.Or) -> Lowered:
+        self._note_decided(node)
         values = [self.value(operand) for operand in _operands(node)]
         if all(value.kind == "bool" for value in values):
             return Lowered(f"({' or '.join(map(_certain, values))})", True, "bool")
@@ -293,6 +296,7 @@ class _Lowering(NodeVisitor):
         return Lowered(text, last.present, kind, places=tuple(place for value in values for place in value.places))
 
     def visit_And(self, node: nodes.And) -> Lowered:
+        self._note_decided(node)
         left = self.value(node.left)
         with self.assuming(node.left):
             right = self.value(node.right)
@@ -326,6 +330,14 @@ class _Lowering(NodeVisitor):
         if isinstance(node.node, nodes.Const) and value.kind == "number":
             return Lowered(f"-{value.py}", True, "number", atom=True)
         return Lowered(f"negative({value.py})", value.present, "number")
+
+    def _note_decided(self, node: nodes.And | nodes.Or) -> None:
+        """Warn of a condition that is the same for all data."""
+        if (name := decided(node, self.paths)) is not None:
+            path, both = self.paths[name.name], isinstance(node, nodes.And)
+            message = f"this {'never' if both else 'always'} holds: `{path}` cannot have both values"
+            hint = f"write {path} {'in' if both else 'not in'} ['a', 'b']"
+            self.spot.warn(message, name.lineno - 1, hint)
 
     def _wrong(self, node: nodes.Node, message: str, hint: str = "") -> None:
         self.spot.mistake(message, (node.lineno or 1) - 1, hint)

@@ -7,9 +7,10 @@ tokens carry their offset in place of a line number, so every node of the tree k
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations
 from typing import Any
 
 from jinja2 import Environment, TemplateSyntaxError, nodes
@@ -18,7 +19,7 @@ from jinja2.parser import Parser
 
 from tollgate.mapping.paths import QUOTED, ParseError, extent
 
-__all__ = ["Expression", "is_field", "nodes", "parse_expression", "words_in"]
+__all__ = ["Expression", "decided", "is_field", "nodes", "parse_expression", "words_in"]
 
 _FIRST = 0x4E00
 """Identifiers for paths begin with a CJK ideograph, another one for each path of an expression; to jinja2 it is a
@@ -132,3 +133,28 @@ def words_in(node: nodes.Node) -> list[str]:
 def is_field(node: nodes.Node, paths: Mapping[str, str]) -> bool:
     """Whether a node is the path of a field, `$x.a`: then its value is part of the document and not computed."""
     return isinstance(node, nodes.Name) and "." in paths.get(node.name, "")
+
+
+def decided(node: nodes.And | nodes.Or, paths: Mapping[str, str]) -> nodes.Name | None:
+    """The path in a comparison that, with one before it, makes a condition never hold (`$.a == 'x' and $.a == 'y'`) or
+    always (`$.a != 'x' or $.a != 'y'`); None without one."""
+    found = [each for each in _compared(node, type(node)) if each[0].name in paths]
+    for (one, values), (other, others) in combinations(found, 2):
+        if paths[one.name] == paths[other.name] and not any(value in others for value in values):
+            return other
+    return None
+
+
+def _compared(node: nodes.Node, joined: type[nodes.BinExpr]) -> Iterator[tuple[nodes.Name, list[object]]]:
+    """What the sides of `and` compare with literals by == and in, or those of `or` by != and not in."""
+    if isinstance(node, joined):
+        yield from _compared(node.left, joined)
+        yield from _compared(node.right, joined)
+    elif isinstance(node, nodes.Compare) and len(node.ops) == 1 and isinstance(node.expr, nodes.Name):
+        wanted = node.ops[0].expr
+        several = isinstance(wanted, nodes.List)
+        items = wanted.items if isinstance(wanted, nodes.List) else [wanted]
+        values = [item.value for item in items if isinstance(item, nodes.Const)]
+        operator = ("in" if several else "eq") if joined is nodes.And else "notin" if several else "ne"
+        if node.ops[0].op == operator and len(values) == len(items):
+            yield node.expr, values
