@@ -224,6 +224,8 @@ class _Lowering(NodeVisitor):
         given = [self.taken(argument) for argument in node.args]
         for misfit in misfits(entry, [value.kind, *(each.kind for each in given)]):
             self.spot.warn(misfit, (node.lineno or 1) - 1)
+        if is_field(node.node, self.paths):
+            self.site.unit.filtered.append((value.places, entry, self.spot.mark((node.lineno or 1) - 1)))
         arguments = [each.py for each in given]
         if entry.takes_context:
             arguments.append("C")

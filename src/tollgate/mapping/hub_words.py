@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping
 
 from tollgate.config.load import List, Map, Mark, Node, Scalar, entries_of, lookup, one_or_many, text_in, walk
 from tollgate.mapping import hub
+from tollgate.mapping.call_checks import misfits
 from tollgate.mapping.directives import copy
 from tollgate.mapping.hub_shapes import ANYTHING, Shape, of_kind, shape
-from tollgate.mapping.reads import Reads
+from tollgate.mapping.reads import Places, Reads
 from tollgate.mapping.scalars import NOTHING_WORD, is_literal, literal
 from tollgate.mapping.scope import Unit, known_words
 from tollgate.mapping.streams.to_hub import OPERATIONS
@@ -26,6 +27,7 @@ _INSIDE = ("$value", "$else", "$absent", "$first")
 """Directives whose value is the value of the node."""
 _OF_PARTS = ("open", "delta", "close", "part")
 """The operations of a stream that are about a part."""
+_AS_NUMBER = "a number is compared without quotes, or as `$.x | text`"
 _ShapesAt = Mapping[Reads, set[Shape]]
 
 
@@ -43,6 +45,7 @@ def check_hub_words(unit: Unit, root: Map, reads: Mapping[str, Reads], family: s
             for place, found in _check_reads(unit, root, name, node, reads[name], of).items():
                 places[place] |= found
     _check_compared(unit, root, places)
+    _check_filtered(unit, places)
     stream = root.get("stream")
     if isinstance(stream, Map) and "to_hub" in stream.entries:
         _check_rules(unit, stream, writes)
@@ -276,15 +279,36 @@ def _shapes_at(reads: Reads, of: Shape) -> _ShapesAt:
 def _check_compared(unit: Unit, root: Map, places: _ShapesAt) -> None:
     """Warn of words that a hub value is compared with and can never be."""
     for read, word, mark in unit.compared:
-        shapes = {at for place in read for at in places.get(place, ())}
-        if not shapes or any(not (at.words or at.kinds == ("bool",)) or word in at.words for at in shapes):
+        shapes = _shapes_of(read, places)
+        kinds = _kinds_of(shapes)
+        if kinds and "text" not in kinds:
+            hint = f"{word} without quotes" if word in ("true", "false") else _AS_NUMBER if word.isdigit() else ""
+            wanted = " or ".join(KIND_WORDS[kind] for kind in kinds)
+            unit.warn(mark, f"the hub's `{shapes[0].name}` is {wanted}, never the text `{word}`", hint)
             continue
-        first = next(iter(shapes))
-        if first.kinds == ("bool",):
-            hint = f"{word} without quotes" if word in ("true", "false") else ""
-            unit.warn(mark, f"the hub's `{first.name}` is true or false, never the text `{word}`", hint)
-        elif not _is_written(root, first.name, word):
-            unit.warn(mark, f"the hub's `{first.name}` is never `{word}`", known_words(word, first.words))
+        unknown = shapes and all(at.words and word not in at.words for at in shapes)
+        if unknown and not _is_written(root, shapes[0].name, word):
+            unit.warn(mark, f"the hub's `{shapes[0].name}` is never `{word}`", known_words(word, shapes[0].words))
+
+
+def _check_filtered(unit: Unit, places: _ShapesAt) -> None:
+    """Warn of filters that work on no value that a place of the hub can have."""
+    for read, entry, mark in unit.filtered:
+        shapes = _shapes_of(read, places)
+        kinds = _kinds_of(shapes)
+        found = [misfit for kind in kinds for misfit in misfits(entry, [kind])]
+        if found and len(found) == len(kinds):
+            unit.warn(mark, f"{found[0]}: the hub's `{shapes[0].name}`")
+
+
+def _shapes_of(read: Places, places: _ShapesAt) -> list[Shape]:
+    """The shapes of these places, by name; none for places that are not of the hub."""
+    return sorted({at for place in read for at in places.get(place, ())}, key=lambda at: at.name)
+
+
+def _kinds_of(shapes: list[Shape]) -> list[str]:
+    """The kinds of values that these shapes allow; none if one allows any."""
+    return list(dict.fromkeys(kind for at in shapes for kind in at.kinds)) if all(at.kinds for at in shapes) else []
 
 
 def _kinds_read(unit: Unit, root: Map) -> frozenset[str]:

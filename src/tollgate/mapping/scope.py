@@ -122,6 +122,8 @@ class Unit:
         """True while a URL is compiled: values in braces are path-escaped."""
         self.compared: list[tuple[Places, str, Mark]] = []
         """Words that values are compared with: the places of the value, the word, and its position."""
+        self.filtered: list[tuple[Places, Filter, Mark]] = []
+        """Fields that a filter is used on: the places of the value, the filter, and its position."""
 
     def mistake(self, at: Node | Mark, message: str, hint: str = "") -> None:
         """Note a mistake and go on, so that all mistakes of a file are found at once."""
