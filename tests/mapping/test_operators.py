@@ -479,6 +479,48 @@ EXPRESSIONS = {
         "properties": {"minimum": {"default": {"minimum": 1}}},
         "enum": [{"minimum": 1}],
     },
+    "'s' | typed_schema": None,
+    "{} | typed_schema": {},
+    "{'properties': {'a': {}, 'b': {'items': {'const': 1}}, 'c': {'enum': ['x', none]}, 'd': {'oneOf': []}}} | "
+    "typed_schema": {
+        "type": "object",
+        "properties": {
+            "a": {"type": ["string", "number", "boolean", "object", "array", "null"]},
+            "b": {"type": "array", "items": {"type": "integer", "const": 1}},
+            "c": {"type": ["string", "null"], "enum": ["x", None]},
+            "d": {"oneOf": []},
+        },
+    },
+    "{'type': ['array', 'null'], 'items': {'type': ['string', 'null']}, 'title': 'T'} | typed_schema": {
+        "title": "T",
+        "anyOf": [{"type": "array", "items": {"type": ["string", "null"]}}, {"type": "null"}],
+    },
+    "{'type': 'object', 'properties': {'a': {'type': 'string'}}, 'required': ['a'], 'anyOf': [{'required': ['b']}, "
+    "{'properties': {'c': {'minLength': 1}}}, {'$ref': '#/definitions/D'}, {'anyOf': [{'required': ['d']}]}], "
+    "'definitions': {'D': {'type': 'object'}}} | typed_schema": {
+        "anyOf": [
+            {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a", "b"]},
+            {
+                "type": "object",
+                "properties": {"a": {"type": "string"}, "c": {"type": "string", "minLength": 1}},
+                "required": ["a"],
+            },
+            {"$ref": "#/$defs/D"},
+            {"anyOf": [{"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a", "d"]}]},
+        ],
+        "$defs": {"D": {"type": "object"}},
+    },
+    "{'properties': {'a': {'type': 'string', 'minLength': 1}, 'b': {'$ref': '#/properties/a', 'minLength': 2, "
+    "'title': 'B'}, 'c/d': {'type': 'array', 'items': {'$ref': '#/properties/c~1d'}}, "
+    "'e': {'$ref': 'https://x.example/y'}}} | typed_schema": {
+        "type": "object",
+        "properties": {
+            "a": {"type": "string", "minLength": 1},
+            "b": {"type": "string", "minLength": 1, "title": "B"},
+            "c/d": {"type": "array", "items": {"type": "array", "items": {"type": "array"}}},
+            "e": {"$ref": "https://x.example/y"},
+        },
+    },
     "1 if $.no": None,
     "$.t and $.s": "a",
     "$.no or $.s": "a",

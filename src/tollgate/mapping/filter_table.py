@@ -193,6 +193,12 @@ FILTERS: dict[str, Filter] = {
             '{"type":"array","description":"minItems: 2"}',
             name="spoken_schema",
         ),
+        _filter(
+            json_schemas.typed,
+            "{'type': 'object', 'anyOf': [{'required': ['a']}]} | typed_schema → "
+            '{"anyOf":[{"type":"object","required":["a"]}]}',
+            name="typed_schema",
+        ),
         _filter(filters.default, "none | default(5) → 5", takes_absent=True),
     )
 }

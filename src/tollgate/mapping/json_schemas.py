@@ -1,4 +1,4 @@
-"""Converts JSON schemas to the narrower dialects that upstreams accept for structured output.
+"""Converts JSON schemas to the narrower dialects that upstreams accept for structured output and for tools.
 
 Only the walk through a schema is here; the mapping file says which keywords an upstream accepts. A schema is never
 changed in place, and values that are no schemas (a property called `minimum`, a list of examples) are left alone.
@@ -6,7 +6,7 @@ changed in place, and values that are no schemas (a property called `minimum`, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tollgate.mapping.values import Object, json_text
@@ -17,6 +17,40 @@ _SEVERAL = ("anyOf", "oneOf", "allOf", "prefixItems")
 """Keywords that hold a list of schemas."""
 _NAMED = ("properties", "patternProperties", "$defs", "definitions")
 """Keywords that hold schemas by name."""
+_NOTES = (
+    "title",
+    "description",
+    "default",
+    "examples",
+    "deprecated",
+    "$schema",
+    "$id",
+    "$comment",
+    "$defs",
+    "definitions",
+)
+"""Keywords that restrict nothing, so that they may stand beside alternatives."""
+_OF_TYPE = (
+    (
+        "object",
+        ("properties", "patternProperties", "additionalProperties", "required", "minProperties", "maxProperties"),
+    ),
+    ("array", ("items", "prefixItems", "contains", "minItems", "maxItems", "uniqueItems")),
+    ("string", ("pattern", "format", "minLength", "maxLength")),
+    ("number", ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")),
+)
+"""The keywords that only values of a type can violate."""
+_MOST_TARGETS = 500
+"""How many references of a schema are replaced by their targets: these may hold several each, at every depth."""
+_TYPES = {
+    dict: "object",
+    list: "array",
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    type(None): "null",
+}
 
 
 def closed(schema: Object) -> dict[str, Any] | None:
@@ -35,17 +69,41 @@ def spoken(schema: Object, table: Object) -> dict[str, Any] | None:
     return _everywhere(schema, lambda one: _speak(one, table))
 
 
-def _everywhere(schema: dict[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-    made = schema.copy()
+def typed(schema: Object) -> dict[str, Any] | None:
+    """A JSON schema in which every schema says its type, but not beside `anyOf` and `$ref`: what restricts a value is
+    in each alternative, and nothing is beside a reference, which leads into `$defs` or is replaced by its target.
+
+    {"type": "object", "anyOf": [{"required": ["a"]}]} -> {"anyOf": [{"type": "object", "required": ["a"]}]}
+    """
+    if type(schema) is not dict:
+        return None
+    made = schema
+    if '"$ref"' in json_text(schema):
+        targets = iter(range(_MOST_TARGETS))
+        made = _everywhere(schema, lambda one: _refer(one, schema, (), targets))
+    if type(named := made.get("definitions")) is dict:
+        made = {**made, "$defs": {**named, **made.get("$defs", {})}}
+        del made["definitions"]
+    return _everywhere(made, _type, before=_part) if made else made
+
+
+_Change = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def _everywhere(schema: dict[str, Any], change: _Change, before: _Change | None = None) -> dict[str, Any]:
+    """The schema with a change to each schema in it, those inside another one first, or `before` that one."""
+    made = before(schema).copy() if before else schema.copy()
     for key in _ONE:
         if type(held := made.get(key)) is dict:
-            made[key] = _everywhere(held, change)
+            made[key] = _everywhere(held, change, before)
     for key in _SEVERAL:
         if type(held := made.get(key)) is list:
-            made[key] = [_everywhere(one, change) if type(one) is dict else one for one in held]
+            made[key] = [_everywhere(one, change, before) if type(one) is dict else one for one in held]
     for key in _NAMED:
         if type(held := made.get(key)) is dict:
-            made[key] = {name: _everywhere(one, change) if type(one) is dict else one for name, one in held.items()}
+            made[key] = {
+                name: _everywhere(one, change, before) if type(one) is dict else one for name, one in held.items()
+            }
     return change(made)
 
 
@@ -66,3 +124,70 @@ def _speak(schema: dict[str, Any], taken: dict[str, Any]) -> dict[str, Any]:
         before = schema.get("description")
         schema["description"] = f"{before}\n\n{words}" if type(before) is str and before else words
     return schema
+
+
+def _refer(
+    schema: dict[str, Any], root: dict[str, Any], within: tuple[str, ...], targets: Iterator[int]
+) -> dict[str, Any]:
+    """A schema whose reference leads into `$defs`, or the target of a reference that leads elsewhere. Where a target
+    contains itself (`within`: the references that led here), or after too many `targets`, only its type is left."""
+    reference = schema.get("$ref")
+    if type(reference) is not str:
+        return schema
+    notes = {key: value for key, value in schema.items() if key in _NOTES}
+    if reference.startswith(("#/$defs/", "#/definitions/")):
+        return {"$ref": reference.replace("#/definitions/", "#/$defs/", 1), **notes}
+    target = _target(reference, root)
+    if target is None:
+        return schema
+    if reference in within or next(targets, None) is None:
+        return {"type": target.get("type", "object"), **notes}
+    return {**_everywhere(target, lambda one: _refer(one, root, (*within, reference), targets)), **notes}
+
+
+def _target(reference: str, root: dict[str, Any]) -> dict[str, Any] | None:
+    """The schema that a reference inside the document leads to: `#`, or a JSON pointer such as `#/properties/a`."""
+    start, *names = reference.split("/")
+    found: Any = root if start == "#" else None
+    for name in names:
+        found = found.get(name.replace("~1", "/").replace("~0", "~")) if type(found) is dict else None
+    return found if type(found) is dict else None
+
+
+def _part(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema with alternatives, or with several types, in which the other keywords are in the alternatives."""
+    notes = {key: value for key, value in schema.items() if key in _NOTES}
+    rest = {key: value for key, value in schema.items() if key not in notes and key != "anyOf"}
+    alternatives, kinds = schema.get("anyOf"), schema.get("type")
+    if type(alternatives) is list and rest:
+        return {**notes, "anyOf": [_joined(rest, one) if type(one) is dict else one for one in alternatives]}
+    if type(kinds) is list and not rest.keys() <= {"type", "enum"}:
+        return {**notes, "anyOf": [{**rest, "type": kind} if kind != "null" else {"type": kind} for kind in kinds]}
+    return schema
+
+
+def _joined(outer: dict[str, Any], alternative: dict[str, Any]) -> dict[str, Any]:
+    """An alternative with the keywords that stood beside it."""
+    if "$ref" in alternative:
+        return alternative
+    joined = {**outer, **alternative}
+    if type(outer.get("properties")) is type(alternative.get("properties")) is dict:
+        joined["properties"] = {**outer["properties"], **alternative["properties"]}
+    if type(outer.get("required")) is type(alternative.get("required")) is list:
+        joined["required"] = [
+            *outer["required"],
+            *(each for each in alternative["required"] if each not in outer["required"]),
+        ]
+    return joined
+
+
+def _type(schema: dict[str, Any]) -> dict[str, Any]:
+    if any(key in schema for key in ("type", "$ref", "not", "anyOf", "oneOf", "allOf")):
+        return schema
+    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    if type(values) is list and values:
+        kinds = list(dict.fromkeys(_TYPES[type(value)] for value in values if type(value) in _TYPES))
+    else:
+        kinds = [kind for kind, words in _OF_TYPE if any(word in schema for word in words)]
+    kinds = kinds or ["string", "number", "boolean", "object", "array", "null"]
+    return {"type": kinds[0] if len(kinds) == 1 else kinds, **schema}
