@@ -6,7 +6,7 @@ changed in place, and values that are no schemas (a property called `minimum`, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from tollgate.mapping.values import Object, json_text
@@ -40,8 +40,9 @@ _OF_TYPE = (
     ("number", ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")),
 )
 """The keywords that only values of a type can violate."""
-_MOST_TARGETS = 500
-"""How many references of a schema are replaced by their targets: these may hold several each, at every depth."""
+_MOST_COPIES = 50_000
+"""How many values `typed` may copy to where they apply: nested alternatives and references multiply them, so that a
+schema of a kilobyte could become one of gigabytes."""
 _TYPES = {
     dict: "object",
     list: "array",
@@ -71,20 +72,41 @@ def spoken(schema: Object, table: Object) -> dict[str, Any] | None:
 
 def typed(schema: Object) -> dict[str, Any] | None:
     """A JSON schema in which every schema says its type, but not beside `anyOf` and `$ref`: what restricts a value is
-    in each alternative, and nothing is beside a reference, which leads into `$defs` or is replaced by its target.
+    in each alternative, and nothing is beside a reference, which leads into `$defs` or is replaced by its target. A
+    schema that would become too large or too deep is returned unchanged.
 
     {"type": "object", "anyOf": [{"required": ["a"]}]} -> {"anyOf": [{"type": "object", "required": ["a"]}]}
     """
     if type(schema) is not dict:
         return None
-    made = schema
-    if '"$ref"' in json_text(schema):
-        targets = iter(range(_MOST_TARGETS))
-        made = _everywhere(schema, lambda one: _refer(one, schema, (), targets))
-    if type(named := made.get("definitions")) is dict:
-        made = {**made, "$defs": {**named, **made.get("$defs", {})}}
-        del made["definitions"]
-    return _everywhere(made, _type, before=_part) if made else made
+    made, copies = schema, _Copies()
+    try:
+        if '"$ref"' in json_text(schema):
+            made = _everywhere(schema, lambda one: _refer(one, schema, (), copies))
+        if type(named := made.get("definitions")) is dict:
+            known = made.get("$defs")
+            made = {**made, "$defs": {**named, **known} if type(known) is dict else named}
+            del made["definitions"]
+        return _everywhere(made, _type, before=lambda one: _part(one, copies)) if made else made
+    except (_TooManyCopies, RecursionError):
+        return schema
+
+
+class _TooManyCopies(Exception):
+    """A schema would become too large."""
+
+
+class _Copies:
+    """What may still be copied while one schema is changed."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_COPIES
+
+    def take(self, number: int) -> None:
+        """Raises `_TooManyCopies` when fewer values than that may be copied."""
+        self._left -= number
+        if self._left < 0:
+            raise _TooManyCopies
 
 
 _Change = Callable[[dict[str, Any]], dict[str, Any]]
@@ -126,11 +148,9 @@ def _speak(schema: dict[str, Any], taken: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _refer(
-    schema: dict[str, Any], root: dict[str, Any], within: tuple[str, ...], targets: Iterator[int]
-) -> dict[str, Any]:
+def _refer(schema: dict[str, Any], root: dict[str, Any], within: tuple[str, ...], copies: _Copies) -> dict[str, Any]:
     """A schema whose reference leads into `$defs`, or the target of a reference that leads elsewhere. Where a target
-    contains itself (`within`: the references that led here), or after too many `targets`, only its type is left."""
+    contains itself (`within`: the references that led here), only its type is left."""
     reference = schema.get("$ref")
     if type(reference) is not str:
         return schema
@@ -140,9 +160,10 @@ def _refer(
     target = _target(reference, root)
     if target is None:
         return schema
-    if reference in within or next(targets, None) is None:
+    if reference in within:
         return {"type": target.get("type", "object"), **notes}
-    return {**_everywhere(target, lambda one: _refer(one, root, (*within, reference), targets)), **notes}
+    copies.take(_size(target))
+    return {**_everywhere(target, lambda one: _refer(one, root, (*within, reference), copies)), **notes}
 
 
 def _target(reference: str, root: dict[str, Any]) -> dict[str, Any] | None:
@@ -154,16 +175,25 @@ def _target(reference: str, root: dict[str, Any]) -> dict[str, Any] | None:
     return found if type(found) is dict else None
 
 
-def _part(schema: dict[str, Any]) -> dict[str, Any]:
+def _part(schema: dict[str, Any], copies: _Copies) -> dict[str, Any]:
     """A schema with alternatives, or with several types, in which the other keywords are in the alternatives."""
     notes = {key: value for key, value in schema.items() if key in _NOTES}
     rest = {key: value for key, value in schema.items() if key not in notes and key != "anyOf"}
     alternatives, kinds = schema.get("anyOf"), schema.get("type")
     if type(alternatives) is list and rest:
+        copies.take(len(alternatives) * _size(rest))
         return {**notes, "anyOf": [_joined(rest, one) if type(one) is dict else one for one in alternatives]}
     if type(kinds) is list and not rest.keys() <= {"type", "enum"}:
+        copies.take(len(kinds) * _size(rest))
         return {**notes, "anyOf": [{**rest, "type": kind} if kind != "null" else {"type": kind} for kind in kinds]}
     return schema
+
+
+def _size(value: Object) -> int:
+    """How many values there are in a value, with itself."""
+    if type(value) is dict:
+        return 1 + sum(map(_size, value.values()))
+    return 1 + sum(map(_size, value)) if type(value) is list else 1
 
 
 def _joined(outer: dict[str, Any], alternative: dict[str, Any]) -> dict[str, Any]:
