@@ -548,6 +548,19 @@ examples:
     assert run_provider_examples(compiled(text)) == []
 
 
+def test_an_example_with_a_model_that_is_listed_while_running_gets_its_policies():
+    text = (
+        SMALL
+        + """
+policies: [{match: "acme/new-*", request: [{set: {message: $model.context}}]}]
+examples:
+  - {of: request, with: {model: {id: acme/new-1, context: 9}}, given: {}, expect: {message: 9}}
+  - {of: request, with: {model: {context: 9}}, given: {}, expect: {}}
+"""
+    )
+    assert run_provider_examples(compiled(text)) == []
+
+
 MARKED = SMALL.replace(
     "models:",
     """in_text: [{from: <a>, to: </a>, kind: reasoning}]

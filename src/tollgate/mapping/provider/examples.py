@@ -2,9 +2,9 @@
 
 `of:` is request, response or stream (edits over `given`), answer (a whole answer, or a list of events, in the hub,
 after its edits and `in_text`), errors (`given: {status, headers, body}`), usage, poll, discover, auth (what `adds`
-makes of `given: {call, now}`) or images.... `with:` may name a `model` (canonical id, or facts for `$model`), a
-`protocol` (an endpoint), `can`, `request`, `headers`, for auth `secret`, for poll `http` and `vars`. A request example
-whose `given.model` is an upstream name is run as that model.
+makes of `given: {call, now}`) or images.... `with:` may name a `model` (canonical id, or facts for `$model`, of which
+an `id` selects the policies), a `protocol` (an endpoint), `can`, `request`, `headers`, for auth `secret`, for poll
+`http` and `vars`. A request example whose `given.model` is an upstream name is run as that model.
 """
 
 from __future__ import annotations
@@ -164,8 +164,15 @@ def _model(
     elif named is None and example.of == "request" and isinstance(given, dict):
         found = next((model for model in models if given.get("model") in (model.upstream, model.id)), None)
     if found is None:
-        return None, named or {}
+        facts = named or {}
+        return _not_in_the_file(compiled, facts) if "id" in facts else None, facts
     return found, facts_of(found, compiled.config.name, endpoint.config.mapping if endpoint else "")
+
+
+def _not_in_the_file(compiled: CompiledProvider, facts: Mapping[str, Any]) -> Model:
+    """A model as `discover` might list it: the policies of its id apply."""
+    name = str(facts["id"])
+    return Model(name, compiled.config.name, facts.get("upstream") or name, compiled.config.document.root.mark)
 
 
 def _headers(given: Mapping[str, Any]) -> dict[str, str]:
