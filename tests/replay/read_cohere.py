@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 from replay.facts import Answer, Call, RequestFacts, fingerprint, parsed, schema_text
@@ -92,6 +94,11 @@ def request_facts(body: dict[str, Any]) -> RequestFacts:
     a.choice = {"REQUIRED": "any", "NONE": "none"}.get(body.get("tool_choice") or "")
     form = body.get("response_format") or {}
     a.format = schema_text(form["json_schema"]) if form.get("json_schema") else "json" if form else None
+    if a.system and (
+        said := re.search(r"(?:^|\n\n)(Answer with JSON only.*)", a.system[0], re.DOTALL)
+    ):  # where it is a 400
+        a.system[0] = a.system[0][: said.start()]
+        a.format = schema_text(json.loads(said[1].partition("\n")[2])) if "\n" in said[1] else "json"
     a.effort = {"enabled": "medium", "disabled": "none"}.get((body.get("thinking") or {}).get("type") or "")
     a.settings = {
         ours: body[theirs]
