@@ -31,7 +31,8 @@ BODY: dict[str, Any] = {
 
 def sent(target: str) -> tuple[list[str], list[str], str]:
     """The names of the tools, of earlier calls, and of the required tool, as the upstream receives them."""
-    made = convert_request(mapping("chat"), mapping(target), BODY, context()).body
+    choice = BODY["tool_choice"] if target != "cohere" else "required"  # a single tool is sent alone there
+    made = convert_request(mapping("chat"), mapping(target), {**BODY, "tool_choice": choice}, context()).body
     if target == "gemini":
         calls = [part["functionCall"]["name"] for part in made["contents"][1]["parts"]]
         chosen = made["toolConfig"]["functionCallingConfig"]["allowedFunctionNames"]
@@ -39,6 +40,9 @@ def sent(target: str) -> tuple[list[str], list[str], str]:
     if target == "messages":
         calls = [block["name"] for block in made["messages"][1]["content"]]
         return [tool["name"] for tool in made["tools"]], calls, made["tool_choice"]["name"]
+    if target == "cohere":
+        calls = [call["function"]["name"] for call in made["messages"][1]["tool_calls"]]
+        return [tool["function"]["name"] for tool in made["tools"]], calls, made["tool_choice"]
     tools = [tool["toolSpec"]["name"] for tool in made["toolConfig"]["tools"]]
     calls = [block["toolUse"]["name"] for block in made["messages"][1]["content"]]
     return tools, calls, made["toolConfig"]["toolChoice"]["tool"]["name"]
@@ -66,7 +70,7 @@ def test_google_accepts_dots_and_colons_but_no_leading_digit() -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("upstream", ["messages", "bedrock", "gemini"])
+@pytest.mark.parametrize("upstream", ["messages", "bedrock", "gemini", "cohere"])
 def test_each_tool_name_is_restored(upstream: str, streamed: bool) -> None:
     run = context()
     convert_request(mapping("chat"), mapping(upstream), BODY, run)
@@ -110,6 +114,9 @@ def whole(upstream: str, calls: list[tuple[int, str]]) -> dict[str, Any]:
         parts = [{"functionCall": {"id": f"t{n}", "name": name, "args": {}}} for n, name in calls]
         content = {"role": "model", "parts": parts}
         return {"responseId": "r", "candidates": [{"content": content, "finishReason": "STOP"}]}
+    if upstream == "cohere":
+        tool_calls = [{"id": f"t{n}", "function": {"name": name, "arguments": "{}"}} for n, name in calls]
+        return {"id": "r", "message": {"role": "assistant", "tool_calls": tool_calls}, "finish_reason": "TOOL_CALL"}
     uses = [{"toolUse": {"toolUseId": f"t{n}", "name": name, "input": {}}} for n, name in calls]
     return {"output": {"message": {"role": "assistant", "content": uses}}, "stopReason": "tool_use"}
 
@@ -126,6 +133,17 @@ def streams(upstream: str, calls: list[tuple[int, str]]) -> list[Any]:
         return [*events, {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}, {"type": "message_stop"}]
     if upstream == "gemini":
         return [whole(upstream, [call]) for call in calls]
+    if upstream == "cohere":
+        starts = [
+            {
+                "type": "tool-call-start",
+                "index": n,
+                "delta": {"message": {"tool_calls": {"id": f"t{n}", "function": {"name": name}}}},
+            }
+            for n, name in calls
+        ]
+        ends = [{"type": "message-end", "delta": {"finish_reason": "TOOL_CALL"}}]
+        return [{"type": "message-start", "id": "r", "delta": {}}, *starts, *ends]
     events = [{"role": "assistant"}]
     for n, name in calls:
         events += [
