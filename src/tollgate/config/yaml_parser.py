@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from yaml.parser import Parser as _Parser
 from yaml.reader import Reader as _Reader
 from yaml.scanner import Scanner as _Scanner
-
-try:
-    from yaml._yaml import CParser
-except ImportError:  # PyYAML was built without libyaml, as on a Python that is newer than its wheels
-    CParser = None
 
 
 class PlainParser(_Reader, _Scanner, _Parser):
@@ -56,7 +52,10 @@ _HINTS = {
 }
 """Hints by words of the parser's message."""
 
-Parser: Any = CParser or PlainParser
+try:
+    Parser: Any = import_module("yaml._yaml").CParser
+except ImportError:  # PyYAML was built without libyaml, as on a Python that is newer than its wheels
+    Parser = PlainParser
 """The parser of all configuration files: created with a text, it gives YAML events."""
 
 

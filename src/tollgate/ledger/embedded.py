@@ -154,10 +154,9 @@ class EmbeddedBackend:
         with self._wake:
             lines = [entry.line for entry in self._waiting if entry.kind == "grant"]
         waiting = [decode(Grant, orjson.loads(line)["row"]) for line in lines]
-        stored = self.store.grants(account_id)
-        known = {each.id for each in stored}
-        found = stored + [each for each in waiting if each.account_id == account_id and each.id not in known]
-        return sorted(sorted(found, key=lambda each: each.id), key=lambda each: each.created_at, reverse=True)
+        found = {each.id: each for each in waiting if each.account_id == account_id}
+        found |= {each.id: each for each in self.store.grants(account_id)}
+        return sorted(found.values(), key=lambda each: (-each.created_at.timestamp(), each.id))
 
     async def settle(self) -> None:
         if self._stopping:
