@@ -79,34 +79,15 @@ def typed(schema: Object) -> dict[str, Any] | None:
     """
     if type(schema) is not dict:
         return None
-    made, copies = schema, _Copies()
+    made = schema
+    if type(named := schema.get("definitions")) is dict:
+        known = schema.get("$defs")
+        made = {**schema, "$defs": {**named, **known} if type(known) is dict else named}
+        del made["definitions"]
     try:
-        if '"$ref"' in json_text(schema):
-            made = _everywhere(schema, lambda one: _refer(one, schema, (), copies))
-        if type(named := made.get("definitions")) is dict:
-            known = made.get("$defs")
-            made = {**made, "$defs": {**named, **known} if type(known) is dict else named}
-            del made["definitions"]
-        return _everywhere(made, _type, before=lambda one: _part(one, copies)) if made else made
+        return _everywhere(made, _type, before=_Parting(made).part) if made else made
     except (_TooManyCopies, RecursionError):
         return schema
-
-
-class _TooManyCopies(Exception):
-    """A schema would become too large."""
-
-
-class _Copies:
-    """What may still be copied while one schema is changed."""
-
-    def __init__(self) -> None:
-        self._left = _MOST_COPIES
-
-    def take(self, number: int) -> None:
-        """Raises `_TooManyCopies` when fewer values than that may be copied."""
-        self._left -= number
-        if self._left < 0:
-            raise _TooManyCopies
 
 
 _Change = Callable[[dict[str, Any]], dict[str, Any]]
@@ -148,45 +129,62 @@ def _speak(schema: dict[str, Any], taken: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _refer(schema: dict[str, Any], root: dict[str, Any], within: tuple[str, ...], copies: _Copies) -> dict[str, Any]:
-    """A schema whose reference leads into `$defs`, or the target of a reference that leads elsewhere. Where a target
-    contains itself (`within`: the references that led here), only its type is left."""
-    reference = schema.get("$ref")
-    if type(reference) is not str:
+class _TooManyCopies(Exception):
+    """A schema would become too large."""
+
+
+class _Parting:
+    """Parts the schemas in `root`: references from what is beside them, and alternatives likewise."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self._root = root
+        self._left = _MOST_COPIES
+        """How many values may still be copied."""
+
+    def part(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """A schema with alternatives, or with several types, in which the other keywords are in the alternatives."""
+        schema = self._referred(schema)
+        notes = {key: value for key, value in schema.items() if key in _NOTES}
+        rest = {key: value for key, value in schema.items() if key not in notes and key != "anyOf"}
+        alternatives, kinds = schema.get("anyOf"), schema.get("type")
+        if type(alternatives) is list and rest:
+            self._take(len(alternatives) * _size(rest))
+            parts = [_joined(rest, self._referred(one)) if type(one) is dict else one for one in alternatives]
+            return {**notes, "anyOf": parts}
+        if type(kinds) is list and not rest.keys() <= {"type", "enum"}:
+            self._take(len(kinds) * _size(rest))
+            return {**notes, "anyOf": [{**rest, "type": kind} if kind != "null" else {"type": kind} for kind in kinds]}
         return schema
-    notes = {key: value for key, value in schema.items() if key in _NOTES}
-    if reference.startswith(("#/$defs/", "#/definitions/")):
-        return {"$ref": reference.replace("#/definitions/", "#/$defs/", 1), **notes}
-    target = _target(reference, root)
-    if target is None:
-        return schema
-    if reference in within:
-        return {"type": target.get("type", "object"), **notes}
-    copies.take(_size(target))
-    return {**_everywhere(target, lambda one: _refer(one, root, (*within, reference), copies)), **notes}
 
+    def _referred(self, schema: dict[str, Any], within: tuple[str, ...] = ()) -> dict[str, Any]:
+        """A schema whose reference leads into `$defs`, or the target of a reference that leads elsewhere. Where a
+        target contains itself (`within`: the references that led here), only its type is left."""
+        reference = schema.get("$ref")
+        if type(reference) is not str:
+            return schema
+        notes = {key: value for key, value in schema.items() if key in _NOTES}
+        if reference.startswith(("#/$defs/", "#/definitions/")):
+            return {"$ref": reference.replace("#/definitions/", "#/$defs/", 1), **notes}
+        target = self._target(reference)
+        if target is None:
+            return schema
+        if reference in within:
+            return {"type": target.get("type", "object"), **notes}
+        self._take(_size(target))
+        return {**_everywhere(target, lambda one: self._referred(one, (*within, reference))), **notes}
 
-def _target(reference: str, root: dict[str, Any]) -> dict[str, Any] | None:
-    """The schema that a reference inside the document leads to: `#`, or a JSON pointer such as `#/properties/a`."""
-    start, *names = reference.split("/")
-    found: Any = root if start == "#" else None
-    for name in names:
-        found = found.get(name.replace("~1", "/").replace("~0", "~")) if type(found) is dict else None
-    return found if type(found) is dict else None
+    def _target(self, reference: str) -> dict[str, Any] | None:
+        """The schema that a reference inside the document leads to: `#`, or a JSON pointer such as `#/properties/a`."""
+        start, *names = reference.split("/")
+        found: Any = self._root if start == "#" else None
+        for name in names:
+            found = found.get(name.replace("~1", "/").replace("~0", "~")) if type(found) is dict else None
+        return found if type(found) is dict else None
 
-
-def _part(schema: dict[str, Any], copies: _Copies) -> dict[str, Any]:
-    """A schema with alternatives, or with several types, in which the other keywords are in the alternatives."""
-    notes = {key: value for key, value in schema.items() if key in _NOTES}
-    rest = {key: value for key, value in schema.items() if key not in notes and key != "anyOf"}
-    alternatives, kinds = schema.get("anyOf"), schema.get("type")
-    if type(alternatives) is list and rest:
-        copies.take(len(alternatives) * _size(rest))
-        return {**notes, "anyOf": [_joined(rest, one) if type(one) is dict else one for one in alternatives]}
-    if type(kinds) is list and not rest.keys() <= {"type", "enum"}:
-        copies.take(len(kinds) * _size(rest))
-        return {**notes, "anyOf": [{**rest, "type": kind} if kind != "null" else {"type": kind} for kind in kinds]}
-    return schema
+    def _take(self, number: int) -> None:
+        self._left -= number
+        if self._left < 0:
+            raise _TooManyCopies
 
 
 def _size(value: Object) -> int:
