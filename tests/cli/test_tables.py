@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from tollgate.cli.tables import print_table
+from tollgate.cli.books import print_table
 
 COLUMNS = ("model", "requests", "cost", "note")
 ROWS = [
@@ -66,14 +66,6 @@ def test_a_terminal_too_narrow_for_numbers_lists_the_cells_of_each_row(monkeypat
 
 def test_a_table_without_rows_has_its_header_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown(monkeypatch, 20, [])
-
-
-def test_a_narrow_terminal_gets_all_of_a_long_word_and_of_wide_characters(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = shown(monkeypatch, 30, [("x" * 50, 7, Decimal(1), "日本語の 長い 説明文" * 3)])
-    text = "".join(lines)
-    assert text.count("x") == 50
-    assert all(text.count(char) == 3 for char in "本長明")
-    assert all(len(line) + sum(char > "⺀" for char in line) <= 30 for line in lines)
 
 
 def test_a_pipe_gets_long_texts_and_numbers_in_full(

@@ -10,10 +10,18 @@ from typing import Any
 import click
 
 from tollgate import accounts
-from tollgate.cli.books import Command, config_option, fail, json_option, print_json, with_books
+from tollgate.cli.books import (
+    Command,
+    config_option,
+    fail,
+    json_option,
+    print_json,
+    print_row,
+    print_views,
+    with_books,
+)
 from tollgate.cli.credits import plain_sums
 from tollgate.cli.keys import plain_key, print_keys
-from tollgate.cli.tables import print_row, print_views
 from tollgate.ledger import Ledger
 from tollgate.ledger.administration import Administration
 

@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from tollgate import accounts
-from tollgate.cli.books import config_option, json_option, print_json, with_books
-from tollgate.cli.tables import print_views
+from tollgate.cli.books import config_option, json_option, print_json, print_views, with_books
 from tollgate.ledger.administration import Administration
 from tollgate.ledger.records import AccountSums
 from tollgate.money import decimal_text

@@ -12,8 +12,7 @@ import click
 
 from tollgate import accounts
 from tollgate.accounts import KeyView
-from tollgate.cli.books import config_option, confirm_or_stop, json_option, print_json, with_books
-from tollgate.cli.tables import print_views
+from tollgate.cli.books import config_option, confirm_or_stop, json_option, print_json, print_views, with_books
 from tollgate.config.build import load_gateway
 from tollgate.errors import BadRequest, ConfigErrors, NotFound
 from tollgate.ledger import KeyRecord

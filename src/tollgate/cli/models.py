@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from tollgate.catalog import CatalogModel
-from tollgate.cli.books import compiled, config_option, fail, json_option, print_json
-from tollgate.cli.tables import print_table, print_views
+from tollgate.cli.books import compiled, config_option, fail, json_option, print_json, print_table, print_views
 from tollgate.config.model import Model
 from tollgate.money import decimal_text
 from tollgate.runtime import Runtime

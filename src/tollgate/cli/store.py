@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from tollgate.cli.books import config_option, fail, json_option, print_json, settings
-from tollgate.cli.tables import print_table
+from tollgate.cli.books import config_option, fail, json_option, print_json, print_table, settings
 from tollgate.ledger.shared.moving import move as moved_to
 
 

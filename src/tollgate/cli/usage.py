@@ -13,8 +13,7 @@ from typing import Any
 import click
 import duckdb
 
-from tollgate.cli.books import config_option, fail, print_json, settings
-from tollgate.cli.tables import print_row, print_table
+from tollgate.cli.books import config_option, fail, print_json, print_row, print_table, settings
 from tollgate.config.files import shown
 from tollgate.ledger.reports import REPORTS, Filters, damage, damaged_files, open_usage, too_many_open
 from tollgate.ledger.usage_row import COLUMNS, base_type, sql_text
