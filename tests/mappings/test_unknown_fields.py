@@ -26,6 +26,7 @@ CARRIED = (
 """Fields whose value is passed on unchanged, with unknown fields in it."""
 WHOLE = {
     "chat": {
+        "cache_control ephemeral",  # passed on unchanged, as on a part
         "tools[] web_search",
         "tools[].custom.format text",  # of our own, or a format that is passed on unchanged
         "metadata None",
@@ -60,6 +61,7 @@ WHOLE = {
         "input[].output[].outcome exit",
     },
     "messages": {
+        "cache_control ephemeral",
         "tools[] web_search_20250305",
         "messages[].content[] server_tool_use",
         "messages[].content[] tool_addition",  # reported as lost by its type
