@@ -21,7 +21,6 @@ from tollgate.cli.books import config_option
 from tollgate.config.build import Loaded, examine_gateway, in_order
 from tollgate.config.load import Problem
 from tollgate.config.model import Rank, rank_of
-from tollgate.config.provider_model import model_type_of
 from tollgate.config.schema_export import export
 from tollgate.errors import ConfigErrors
 from tollgate.process.garbage_collector import collector_paused
@@ -136,11 +135,7 @@ def _print_routes(loaded: Loaded) -> None:
     by_model: dict[str, list[Rank]] = {}
     for provider in loaded.gateway.providers.values():
         for model in provider.models if not provider.off else ():
-            spoken = [
-                name
-                for name in model.protocols or provider.endpoints
-                if model_type_of(name) == model.type and provider.endpoints[name].serves(model)
-            ]
+            spoken = [endpoint.name for endpoint in provider.serving(model)]
             route = f"{provider.name}:{model.upstream} ({', '.join(spoken or ['images'])})"
             by_model.setdefault(model.id, []).append(rank_of(model.priority, model.weight, route))
     for name in sorted(by_model):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tollgate.config.load import Document, Map, Problem, find, items_of, lookup, reported_missing, text_in
 from tollgate.config.model import Gateway, Model, Provider
-from tollgate.config.provider_model import model_type_of
 from tollgate.money import is_currency
 from tollgate.wire import CLIENT_FORMATS
 from tollgate.wording import did_you_mean, path_text
@@ -88,11 +87,7 @@ def _reachable(provider: Provider, model: Model, known: Collection[str]) -> Iter
             message = "found an image model, but this provider has no `images`"
             yield document.problem(model.mark, message, path=path)
         return
-    fitting = any(
-        model_type_of(name) == model.type and (name not in provider.endpoints or provider.endpoints[name].serves(model))
-        for name in (model.protocols or provider.endpoints)
-    )
-    if fitting or unknown or _endpoints_missing(provider, known):
+    if unknown or provider.serving(model) or _endpoints_missing(provider, known):
         return
     spoken = ", ".join(provider.endpoints) or "nothing"
     yield document.problem(

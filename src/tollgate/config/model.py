@@ -59,6 +59,11 @@ StepFraming = Literal["sse", "ndjson"]
 ModelType = Literal["chat", "embedding", "image"]
 
 
+def model_type_of(protocol: str) -> ModelType:
+    """The type of model a protocol is for: `embeddings` (or a name ending so) -> embedding, any other -> chat."""
+    return "embedding" if protocol == "embeddings" or protocol.endswith("-embeddings") else "chat"
+
+
 @dataclass(frozen=True, slots=True)
 class Edits:
     """One edit list (MAPPING b.4) with the file it was written in."""
@@ -136,8 +141,8 @@ class Endpoint:
     with a leading `!`; empty: all models of the right type."""
 
     def serves(self, model: Model) -> bool:
-        """Whether `models` admits a model."""
-        return names_match(self.models, model.id, model.upstream)
+        """Whether it is for models of this type, and `models` admits this one."""
+        return model_type_of(self.name) == model.type and names_match(self.models, model.id, model.upstream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +228,11 @@ class Provider:
     verify_tls: bool = True
     ca_file: str | None = None
     off: str = ""
+
+    def serving(self, model: Model) -> list[Endpoint]:
+        """The endpoints through which it serves a chat or embedding model, in the order of the model's protocols."""
+        named = (self.endpoints.get(name) for name in model.protocols or self.endpoints)
+        return [endpoint for endpoint in named if endpoint is not None and endpoint.serves(model)]
 
 
 @dataclass(frozen=True, slots=True)

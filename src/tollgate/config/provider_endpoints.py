@@ -8,8 +8,7 @@ from dataclasses import replace
 from tollgate.config.endpoint_schema import POLL_BODIES, POLL_WANTED
 from tollgate.config.fields import Fields, fields_of
 from tollgate.config.load import List, Map, Node, Scalar, entries_of, reported_missing, text_in
-from tollgate.config.model import Endpoint
-from tollgate.config.provider_model import model_type_of
+from tollgate.config.model import Endpoint, model_type_of
 from tollgate.config.reading import Reading
 from tollgate.config.shape import found
 

@@ -10,26 +10,18 @@ from tollgate.config.fields import Fields, fields_of
 from tollgate.config.image_schema import IMAGE_STEPS, PRICE_KEYS
 from tollgate.config.json_schema import schema_mistake
 from tollgate.config.load import Map, Mark, Node, find, plain
-from tollgate.config.model import Model, ModelType, Provider, names_match
+from tollgate.config.model import Model, ModelType, Provider, model_type_of, names_match
 from tollgate.config.prices import read_decimal, read_pricing
 from tollgate.config.pricing import PRICES, Pricing
 from tollgate.config.reading import Reading
 from tollgate.config.shape import found
 from tollgate.wording import path_text
 
-EMBEDDINGS = "embeddings"
-"""The protocol of embedding models; all other protocols are for chat models."""
-
 _OUTPUT: dict[ModelType, tuple[str, ...]] = {"chat": ("text",), "embedding": ("embeddings",), "image": ("image",)}
 """The output modalities of each type of model."""
 
 IMAGE_KEYS = ("price", "bill", *IMAGE_STEPS)
 """Keys of an image model that the image compiler reads."""
-
-
-def model_type_of(protocol: str) -> str:
-    """The type of model a protocol is for: `embeddings` (or a name ending so) -> embedding, any other -> chat."""
-    return "embedding" if protocol == EMBEDDINGS or protocol.endswith("-" + EMBEDDINGS) else "chat"
 
 
 def read_model(reading: Reading, provider: Provider, name: str, node: Node, mark: Mark) -> Model:

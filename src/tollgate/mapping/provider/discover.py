@@ -16,10 +16,10 @@ from urllib.parse import urljoin, urlsplit
 from tollgate.config.authorisation import Authorisation
 from tollgate.config.fields import Fields
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, entries_of, lookup, plain
-from tollgate.config.model import Model, Provider
+from tollgate.config.model import Model, Provider, model_type_of
 from tollgate.config.model_schema import model as model_schema
 from tollgate.config.model_schema import price as price_schema
-from tollgate.config.provider_model import model_type_of, read_model
+from tollgate.config.provider_model import read_model
 from tollgate.config.reading import Reading
 from tollgate.config.shape import check_shape
 from tollgate.errors import UpstreamFailed

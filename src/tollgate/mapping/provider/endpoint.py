@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tollgate.config.load import Node, find
-from tollgate.config.model import Endpoint
-from tollgate.config.provider_model import model_type_of
+from tollgate.config.model import Endpoint, model_type_of
 from tollgate.mapping.pieces import Template
 from tollgate.mapping.provider.error_reading import compile_errors
 from tollgate.mapping.provider.errors import ErrorRules

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from tollgate.config.authorisation import Authorisation
 from tollgate.config.model import Endpoint, Model
-from tollgate.config.provider_model import model_type_of
 from tollgate.config.settings import Timeouts
 from tollgate.mapping.edits import EditList
 from tollgate.mapping.provider.address import address_of
@@ -40,14 +39,9 @@ class Offers:
     def of(self, model: Model) -> tuple[Offer, ...]:
         """The offers of a chat or embedding model, in the order of its protocols."""
         tariff = self._tariff(model)
-        made = (self._offer(model, endpoint, tariff) for endpoint in self._serving(model))
+        serving = self._pieces.provider.serving(model)
+        made = (self._offer(model, self._endpoints[endpoint.name], tariff) for endpoint in serving)
         return tuple(offer for offer in made if offer is not None)
-
-    def _serving(self, model: Model) -> Iterator[CompiledEndpoint]:
-        for name in model.protocols or self._endpoints:
-            endpoint = self._endpoints.get(name)
-            if endpoint is not None and model_type_of(name) == model.type and endpoint.config.serves(model):
-                yield endpoint
 
     def _tariff(self, model: Model) -> Tariff | None:
         if model.price is None:
