@@ -40,33 +40,9 @@ def test_the_secret_is_printed_once_and_alone_on_stdout(alice: Tollgate) -> None
 
 def test_a_key_has_the_limits_it_was_created_with(alice: Tollgate) -> None:
     made = json.loads(
-        alice(
-            "keys",
-            "create",
-            "--account",
-            "alice",
-            "--name",
-            "x",
-            "--expires",
-            "30d",
-            "--models",
-            "acme/*,other",
-            "--cap",
-            "5",
-            "--window",
-            "week",
-            "--rpm",
-            "60",
-            "--tpm",
-            "1000",
-            "--strict",
-            "--concurrent",
-            "3",
-            "--endpoints",
-            "messages,chat",
-            "--addresses",
-            "192.0.2.1,10.0.0.0/8",
-            "--json",
+        alice.typed(
+            "keys create --account alice --name x --expires 30d --models acme/*,other --cap 5 --window week --rpm 60 "
+            "--tpm 1000 --strict --concurrent 3 --endpoints messages,chat --addresses 192.0.2.1,10.0.0.0/8 --json"
         ).out
     )
     assert keys.is_well_formed(made["key"])
@@ -105,7 +81,7 @@ def test_a_key_has_the_limits_it_was_created_with(alice: Tollgate) -> None:
 def test_columns_of_rare_limits_are_shown_only_if_a_key_has_one(alice: Tollgate) -> None:
     alice("keys", "create", "--account", "alice", "--name", "plain")
     assert "at once" not in alice("keys", "list").out
-    alice("keys", "create", "--account", "alice", "--endpoints", "chat,mcp", "--addresses", "2001:db8::/32")
+    alice.typed("keys create --account alice --endpoints chat,mcp --addresses 2001:db8::/32")
     listed = alice("keys", "list").out
     assert "at once" in listed and "chat, mcp" in listed and "2001:db8::/32" in listed
     alice("keys", "change", "plain", "--concurrent", "7")
@@ -117,31 +93,9 @@ def test_columns_of_rare_limits_are_shown_only_if_a_key_has_one(alice: Tollgate)
 
 def test_a_change_keeps_what_it_does_not_name(alice: Tollgate) -> None:
     made = json.loads(
-        alice(
-            "keys",
-            "create",
-            "--account",
-            "alice",
-            "--name",
-            "x",
-            "--expires",
-            "30d",
-            "--models",
-            "acme/*",
-            "--cap",
-            "5",
-            "--window",
-            "week",
-            "--rpm",
-            "60",
-            "--strict",
-            "--concurrent",
-            "3",
-            "--endpoints",
-            "chat",
-            "--addresses",
-            "::1",
-            "--json",
+        alice.typed(
+            "keys create --account alice --name x --expires 30d --models acme/* --cap 5 --window week --rpm 60 "
+            "--strict --concurrent 3 --endpoints chat --addresses ::1 --json"
         ).out
     )
     before = json.loads(alice("keys", "list", "--json").out)[0]

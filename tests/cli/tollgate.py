@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +54,10 @@ class Tollgate:
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return Done(result.exit_code, result.stdout, result.stderr, result.stdout_bytes)
+
+    def typed(self, line: str) -> Done:
+        """Run a command as it is typed into a shell."""
+        return self(*shlex.split(line))
 
     async def in_thread(self, *words: str) -> Done:
         """Runs the command in a thread, while this event loop serves the ledger."""

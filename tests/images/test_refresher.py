@@ -242,11 +242,8 @@ async def test_an_orphan_past_its_deadline_is_adopted(gateway):
     assert (await services.ledger.generations.get(key.account_id, made["id"])).status == "failed"
 
 
-@pytest.mark.parametrize("held", [False, True], ids=["polled", "synchronous"])
-async def test_a_job_of_a_gateway_that_is_gone_is_adopted_at_the_second_look(gateway, held):
-    services, key, provider = await gateway(
-        Script((200, {"id": "p1", "status": "succeeded", "images": URL})), make_offer(poll=not held)
-    )
+async def left_behind(services, key, *, upstream_id, **row):
+    """A running job of another gateway, `eu-9`."""
     left = Generation(
         "6f1c2f0e-3f5e-4a8e-9a53-0a4f2b7f8a11",
         key.account_id,
@@ -256,11 +253,22 @@ async def test_a_job_of_a_gateway_that_is_gone_is_adopted_at_the_second_look(gat
         "acme",
         "processing",
         {"prompt": "a cat"},
-        upstream_id="" if held else "p1",
-        row=JobRow(asked_model="acme/draw", attempts=1, runs=1, held=Decimal("0.04"), instance="eu-9"),
+        upstream_id=upstream_id,
+        row=JobRow(held=Decimal("0.04"), instance="eu-9", **row),
         deadline_at=datetime.now(UTC) + timedelta(hours=1),
     )
     await services.ledger.generations.create(left)
+    return left
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["polled", "synchronous"])
+async def test_a_job_of_a_gateway_that_is_gone_is_adopted_at_the_second_look(gateway, held):
+    services, key, provider = await gateway(
+        Script((200, {"id": "p1", "status": "succeeded", "images": URL})), make_offer(poll=not held)
+    )
+    left = await left_behind(
+        services, key, upstream_id="" if held else "p1", asked_model="acme/draw", attempts=1, runs=1
+    )
     refresher = Refresher(jobs := jobs_of(services))
     now = jobs.tracked.clock()
     jobs.tracked.clock = lambda: now
@@ -288,20 +296,7 @@ async def test_a_job_of_a_gateway_that_is_gone_is_adopted_at_the_second_look(gat
 
 async def test_a_job_adopted_by_another_gateway_holds_nothing_here(gateway):
     services, key, provider = await gateway(Script((200, {"id": "p1", "status": "succeeded", "images": URL})))
-    left = Generation(
-        "6f1c2f0e-3f5e-4a8e-9a53-0a4f2b7f8a11",
-        key.account_id,
-        key.id,
-        "req_left",
-        "acme/draw",
-        "acme",
-        "processing",
-        {"prompt": "a cat"},
-        upstream_id="p1",
-        row=JobRow(held=Decimal("0.04"), instance="eu-9"),
-        deadline_at=datetime.now(UTC) + timedelta(hours=1),
-    )
-    await services.ledger.generations.create(left)
+    await left_behind(services, key, upstream_id="p1")
     looks = []
 
     async def gone(instances):
