@@ -107,6 +107,8 @@ def test_keys_do_not_share_buckets(clock: Clock) -> None:
     limits = RateLimits(clock)
     for id in ("key_1", "key_2"):
         limits.admit(key(rpm=1, id=id))
+    with pytest.raises(RateLimited):
+        limits.admit(key(rpm=1, id="key_1"))
 
 
 def test_a_changed_limit_applies_at_once(clock: Clock) -> None:
