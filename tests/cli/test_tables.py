@@ -24,13 +24,18 @@ class Terminal(io.StringIO):
         return True
 
 
-def shown(monkeypatch: pytest.MonkeyPatch, width: int, rows: list[tuple[object, ...]] = ROWS) -> list[str]:
+def shown(
+    monkeypatch: pytest.MonkeyPatch,
+    width: int,
+    rows: list[tuple[object, ...]] = ROWS,
+    columns: tuple[str, ...] = COLUMNS,
+) -> list[str]:
     """The lines in a terminal of this width, without bold codes and trailing blanks."""
     out = Terminal()
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stdout", out)
-    print_table(COLUMNS, rows, numbers=frozenset({"requests", "cost"}))
+    print_table(columns, rows, numbers=frozenset({"requests", "cost"}))
     lines = re.sub("\x1b\\[[0-9;]*m", "", out.getvalue()).splitlines()
     assert max(map(len, lines)) <= width
     return [line.strip() for line in lines if line.strip()]
@@ -66,6 +71,12 @@ def test_a_terminal_too_narrow_for_numbers_lists_the_cells_of_each_row(monkeypat
 
 def test_a_table_without_rows_has_its_header_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown(monkeypatch, 20, [])
+
+
+def test_a_narrow_terminal_gets_a_long_word_and_the_cell_beside_it_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "".join(shown(monkeypatch, 40, [("x" * 50, "first week")], ("lost", "of requests")))
+    assert text.count("x") == 50
+    assert "first week" in text
 
 
 def test_a_pipe_gets_long_texts_and_numbers_in_full(

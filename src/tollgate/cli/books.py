@@ -157,12 +157,14 @@ def print_table(
         table.add_column(column, justify="right" if column in numbers else "left", overflow="fold", no_wrap=whole)
     for each in cells:
         table.add_row(*each)
-    if len(columns) > 2:
-        least = Measurement.get(console, console.options.update_width(_NO_WIDTH), table).minimum
-        if rows and least > console.width:
+    least = Measurement.get(console, console.options.update_width(_NO_WIDTH), table).minimum
+    if rows and least > console.width:
+        if len(columns) > 2:
             for row in rows:
                 print_row(columns, row)
             return
+        for made in table.columns:
+            made.no_wrap = False  # else rich leaves out the cells beside a long word
     console.print(table)
 
 
