@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tollgate.config.model import model_type_of
 from tollgate.mapping.provider.offer import Offer
 
 if TYPE_CHECKING:
@@ -30,10 +31,9 @@ _PREFERENCE: Mapping[str, tuple[str, ...]] = {
     "responses": ("responses", "chat", "messages"),
     # responses before chat: it has room for the reasoning state that this format's clients send back
     "messages": ("messages", "responses", "chat"),
+    "embeddings": ("embeddings",),
 }
 """Upstream protocols from best to worst for a client protocol; SPEC service 4: chat and responses convert reliably."""
-
-_TYPES = {"chat": "chat", "responses": "chat", "messages": "chat", "embeddings": "embedding", "images": "image"}
 
 
 @dataclass(slots=True)
@@ -88,7 +88,8 @@ class Plan(NamedTuple):
 
 def make_route(model: Model, offers: tuple[Offer, ...], *, priority: int = 0, weight: int = 1) -> Route:
     """A route from the offers of one model at one provider (in the order of its file)."""
-    ranked = {client: _ranked(offers, client) for client, kind in _TYPES.items() if offers and model.type == kind}
+    clients = [client for client in _PREFERENCE if offers and model_type_of(client) == model.type]
+    ranked = {client: _ranked(offers, client) for client in clients}
     key = offers[0].route if offers else f"{model.provider}/{model.upstream}"
     return Route(key, model.provider, model, offers, priority, weight, ranked)
 
@@ -135,7 +136,7 @@ def plan(
 
 
 def _ranked(offers: tuple[Offer, ...], client_protocol: str) -> tuple[Offer, ...]:
-    liked = _PREFERENCE.get(client_protocol, (client_protocol,))
+    liked = _PREFERENCE[client_protocol]
     return tuple(
         sorted(offers, key=lambda offer: liked.index(offer.protocol) if offer.protocol in liked else len(liked))
     )
