@@ -62,6 +62,12 @@ class KeyView:
     spent: Decimal
     state: Literal["active", "expired", "revoked"]
 
+    @property
+    def models(self) -> str:
+        """The models that it may use, as `read_models` reads them."""
+        allowed = self.key.allowed_models
+        return "all" if allowed is None else ", ".join(allowed) or "none"
+
 
 @dataclass(frozen=True, slots=True)
 class AccountView:

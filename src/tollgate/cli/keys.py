@@ -229,7 +229,7 @@ def print_keys(views: list[KeyView]) -> None:
         "name": "key.name",
         "state": "state",
         "expires": "key.expires_at",
-        "models": _models,
+        "models": "models",
         "spent": "spent",
         "cap": _cap,
         "rpm": "key.rpm",
@@ -245,11 +245,6 @@ def print_keys(views: list[KeyView]) -> None:
         columns["strict"] = "key.strict"
     columns["last used"] = "key.last_used"
     print_views(columns, views, numbers=frozenset({"spent", "cap", "rpm", "tpm", "at once"}))
-
-
-def _models(view: KeyView) -> str:
-    allowed = view.key.allowed_models
-    return "all" if allowed is None else ", ".join(allowed) or "none"
 
 
 def _cap(view: KeyView) -> str | None:

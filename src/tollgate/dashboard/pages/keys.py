@@ -113,7 +113,6 @@ def _read_form(form: Form) -> KeyForm:
 def _as_typed(view: KeyView) -> KeyForm:
     """A key's limits in the notation of the form."""
     key = view.key
-    models = "all" if key.allowed_models is None else ", ".join(key.allowed_models) or "none"
     ends = (
         f"{key.expires_at.astimezone(UTC):%Y-%m-%dT%H:%M}"
         if key.expires_at and key.expires_at > datetime.now(UTC)
@@ -121,7 +120,7 @@ def _as_typed(view: KeyView) -> KeyForm:
     )
     return KeyForm(
         name=key.name,
-        models=models,
+        models=view.models,
         expires=ends,
         cap="" if key.spend_cap is None else decimal_text(key.spend_cap),
         window=key.cap_window,
