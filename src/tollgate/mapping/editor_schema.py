@@ -11,7 +11,7 @@ from tollgate.mapping.directives import each, refuse
 from tollgate.mapping.error_words import ERROR_WORDS
 from tollgate.mapping.in_text_scan import PLACES, STREAMED_KINDS
 from tollgate.mapping.streams.from_hub import MOMENTS, STEPS
-from tollgate.mapping.streams.to_hub import BESIDE, OPERATIONS
+from tollgate.mapping.streams.operations import BESIDE, OPERATIONS
 
 Schema = dict[str, Any]
 

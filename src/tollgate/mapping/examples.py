@@ -20,9 +20,9 @@ from tollgate.mapping.example import Difference, Example, Form, hold, run_each
 from tollgate.mapping.scope import suggest
 from tollgate.mapping.sections import CONDITIONS, DIRECTIONS, OPENING
 from tollgate.mapping.streams.converter import StreamConverter
+from tollgate.mapping.streams.operations import OPERATIONS
 from tollgate.mapping.streams.part import part_arguments
 from tollgate.mapping.streams.run import Run
-from tollgate.mapping.streams.to_hub import OPERATIONS
 from tollgate.mapping.streams.whole import event_and_name, hub_of_stream
 
 KEYS = ("name", "of", "other", "with", "given", "expect", "refused", "lost")

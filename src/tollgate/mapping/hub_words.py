@@ -19,7 +19,7 @@ from tollgate.mapping.hub_shapes import ANYTHING, Shape, of_kind, shape
 from tollgate.mapping.reads import Places, Reads
 from tollgate.mapping.scalars import NOTHING_WORD, is_literal, literal
 from tollgate.mapping.scope import Unit, known_words
-from tollgate.mapping.streams.to_hub import OPERATIONS
+from tollgate.mapping.streams.operations import OPERATIONS
 from tollgate.mapping.values import KIND_WORDS, KINDS
 
 _CALL = re.compile(r"\{\{\s*([a-z_]\w*)\([^()]*\)\s*\}\}\Z")

@@ -18,7 +18,7 @@ from tollgate.mapping.in_text_scan import STREAMED_KINDS
 from tollgate.mapping.names import ABOUT, PART, RUN
 from tollgate.mapping.scope import Var
 from tollgate.mapping.streams.from_hub import MOMENTS, STEPS
-from tollgate.mapping.streams.to_hub import OPERATIONS
+from tollgate.mapping.streams.operations import OPERATIONS
 
 _MADE = re.compile(r"(<!-- (\w+) -->\n*)(.*?)(\n*<!-- end -->)", re.DOTALL)
 

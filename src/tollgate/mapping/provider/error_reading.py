@@ -3,6 +3,7 @@ first."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from tollgate.config.load import Map, Node, Scalar, items_of, one_or_many, text_
 from tollgate.errors import AlarmKind
 from tollgate.mapping.compiler import CompiledMapping
 from tollgate.mapping.convert import error_section
-from tollgate.mapping.provider.errors import ErrorRules, Kind, Rule, marks_of
+from tollgate.mapping.provider.errors import ErrorRules, Kind, Rule
 from tollgate.mapping.provider.pieces import Pieces, Read
 
 FIELDS = ("message", "type", "code", "param", "retry_after")
@@ -25,6 +26,10 @@ LISTS: dict[str, tuple[Kind, AlarmKind | None]] = {
     "key": ("next", "key"),
 }
 """The status lists of a file, with the verdict and alarm of each."""
+_BEYOND_FIELDS = re.compile(r"\$\.\.|\$(?!\.)")
+"""Reads of a body other than named fields."""
+_FIELD = re.compile(r"\$\.(\w+)")
+_ONE_WORD = re.compile(r"\$\.[\w.\[\]]+ == '([\w-]+)'", re.ASCII)
 
 
 def compile_errors(pieces: Pieces, blocks: list[Map | None], mapping: CompiledMapping | None = None) -> ErrorRules:
@@ -76,7 +81,7 @@ def _rule(pieces: Pieces, node: Map, path: str) -> Rule | None:
         return None
     at = Fields(node)
     text = text_in(when)
-    marks = marks_of(text, test) if text is not None and test is not None else None
+    marks = _marks_of(text, test) if text is not None and test is not None else None
     return Rule(
         at.text("verdict", "next"),  # type: ignore[arg-type]
         at.text("alarm", None),  # type: ignore[arg-type]
@@ -86,6 +91,22 @@ def _rule(pieces: Pieces, node: Map, path: str) -> Rule | None:
         _reads(pieces, node),
         marks,
     )
+
+
+def _marks_of(expression: str, holds: Read) -> tuple[bytes, ...] | None:
+    """Byte strings of which a JSON text must contain at least one for the expression, compiled as `holds`, to be true;
+    None if that is not known.
+
+    "$.base_resp.status_code" -> (b'"base_resp"',); "$.choices[0].why == 'broken'" -> (b'"broken"',), which is rarer.
+    A body without any of the fields gives the same result as an empty object: a condition that is true for one has no
+    marks.
+    """
+    if word := _ONE_WORD.fullmatch(expression.strip()):
+        return (f'"{word[1]}"'.encode(),)
+    names = set(_FIELD.findall(expression))
+    if _BEYOND_FIELDS.search(expression) or not names or not all(name.isascii() for name in names):
+        return None
+    return None if holds({}, answer_headers={}) else tuple(sorted(b'"' + name.encode() + b'"' for name in names))
 
 
 def _warn_of_silence(pieces: Pieces, node: Map, rule: Rule, path: str) -> None:

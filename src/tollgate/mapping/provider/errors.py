@@ -326,24 +326,3 @@ _REFUSALS = frozenset({400, 413, 422})
 """The statuses of an invalid request, which may be too long."""
 _STATUS = re.compile("[1-5][0-9][0-9]")
 """A code that only repeats the status, as some providers send it: clients expect a word."""
-
-_BEYOND_FIELDS = re.compile(r"\$\.\.|\$(?!\.)")
-"""Reads of a body other than named fields."""
-_FIELD = re.compile(r"\$\.(\w+)")
-_ONE_WORD = re.compile(r"\$\.[\w.\[\]]+ == '([\w-]+)'", re.ASCII)
-
-
-def marks_of(expression: str, holds: Read) -> tuple[bytes, ...] | None:
-    """Byte strings of which a JSON text must contain at least one for the expression, compiled as `holds`, to be true;
-    None if that is not known.
-
-    "$.base_resp.status_code" -> (b'"base_resp"',); "$.choices[0].why == 'broken'" -> (b'"broken"',), which is rarer.
-    A body without any of the fields gives the same result as an empty object: a condition that is true for one has no
-    marks.
-    """
-    if word := _ONE_WORD.fullmatch(expression.strip()):
-        return (f'"{word[1]}"'.encode(),)
-    names = set(_FIELD.findall(expression))
-    if _BEYOND_FIELDS.search(expression) or not names or not all(name.isascii() for name in names):
-        return None
-    return None if holds({}, answer_headers={}) else tuple(sorted(b'"' + name.encode() + b'"' for name in names))
