@@ -419,7 +419,24 @@ def test_gemma_4_gets_thinking_levels_and_no_budget(provider):
     assert found["google/gemma-4-26b-a4b-it"]
 
 
+@pytest.mark.parametrize("provider, ids", [("gemini", None), ("vertex", False)])
+def test_vertex_gets_calls_without_ids(provider, ids):
+    # "Unknown name "id" at 'contents[1].parts[0].function_call'": BerriAI/litellm pull 28324, vercel/ai issue 15891
+    found = [offer for offer in offers(provider) if offer.endpoint == "gemini"]
+    assert found and all(offer.can.get("call_ids") is ids for offer in found)
+
+
 # -- Claude on the clouds
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "bedrock", "bedrock-mantle", "vertex", "azure-ai"])
+def test_only_claude_since_4_6_is_asked_to_continue_after_an_answer(provider):
+    # "This model does not support assistant message prefill.": LibreChat-AI/agents pull 323, ericc-ch/copilot-api
+    # pull 261
+    found = {o.model.id: o.can.get("prefill") for o in offers(provider) if o.model.id.startswith("anthropic/")}
+    earlier = [model for model in found if model.endswith(("4.5", "-4", "4.1")) or "claude-3" in model]
+    assert not [model for model in earlier if found[model] is False]
+    assert found["anthropic/claude-opus-5.5"] is False
 
 
 @pytest.mark.parametrize("provider", ["bedrock", "bedrock-mantle", "vertex", "azure-ai"])
