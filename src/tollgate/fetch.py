@@ -33,16 +33,16 @@ _THREADS = ThreadPoolExecutor(4, "tollgate-fetch-names")
 _REFUSED = [
     ipaddress.ip_network(text)
     for text in (
-        "64:ff9b::/96",
-        "64:ff9b:1::/48",  # NAT64
-        "::/96",
+        "64:ff9b::/96",  # NAT64
+        "64:ff9b:1::/48",  # NAT64 of a network's own
+        "::/96",  # IPv4 in IPv6, and its two other spellings
         "::ffff:0:0/96",
-        "::ffff:0:0:0/96",  # IPv4 in IPv6, three spellings
-        "2002::/16",
-        "2001::/32",  # 6to4, Teredo
-        "fec0::/10",
-        "192.88.99.0/24",
-        "192.0.0.0/24",  # site-local, 6to4 relays, protocol assignments (a cloud's metadata)
+        "::ffff:0:0:0/96",
+        "2002::/16",  # 6to4
+        "2001::/32",  # Teredo
+        "fec0::/10",  # site-local
+        "192.88.99.0/24",  # 6to4 relays
+        "192.0.0.0/24",  # protocol assignments, among them a cloud's metadata
         "168.63.129.16/32",  # another cloud's service for its own machines, reachable only from inside
     )
 ]

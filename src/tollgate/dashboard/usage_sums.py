@@ -14,10 +14,9 @@ from decimal import Decimal
 from typing import Any
 
 from tollgate.ledger.reports import Filters
-from tollgate.ledger.usage_row import sql_text
+from tollgate.ledger.usage_row import TOKENS, sql_text
 from tollgate.measures import ALL, DIMENSIONS, Measures
 
-TOKENS = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
 COUNTED = ("requests", "failed", "cost", *TOKENS, "images", "estimated")
 MOST_SHOWN = 12
 """Values of a dimension that a page shows by themselves."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import duckdb
 
-from tollgate.ledger.usage_row import COLUMNS, base_type, sql_text
+from tollgate.ledger.usage_row import COLUMNS, TOKENS, base_type, sql_text
 
 _HOUR_FILE = re.compile(r"(\d{4}-\d\d-\d\d)/(\d\d)(?:-[^/]*)?\.duckdb\Z")
 
@@ -42,10 +42,7 @@ class Filters:
 
 
 _TEXTS = ("asked_model", "model", "provider", "upstream_model", "end_user", "error_code", "lost")
-_TOKENS = ", ".join(
-    f"coalesce(sum({name}_tokens), 0)::BIGINT AS {name}"
-    for name in ("input", "cache_read", "cache_write", "output", "reasoning")
-)
+_TOKENS = ", ".join(f"coalesce(sum({name}), 0)::BIGINT AS {name.removesuffix('_tokens')}" for name in TOKENS)
 _FAILED = "count(*) FILTER (WHERE outcome <> 'ok')"
 _LATENCIES = (
     "round(quantile_cont(ttfb_ms, 0.5), 1) AS p50_first_byte_ms, "

@@ -148,6 +148,8 @@ class UsageRow:
 ROW_COLUMNS = tuple(
     Column(name, *get_args(hint)[1:]) for name, hint in get_type_hints(UsageRow, include_extras=True).items()
 )
+TOKENS = tuple(column.name for column in ROW_COLUMNS if column.name.endswith("_tokens"))
+"""The columns with counts of tokens; no token is in two of them."""
 COLUMNS: tuple[Column, ...] = (
     *ROW_COLUMNS,
     Column(
