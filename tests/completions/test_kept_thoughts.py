@@ -122,6 +122,24 @@ async def test_the_signature_of_a_call_is_restored(tmp_path):
     assert [part.get("thoughtSignature") for part in parts if "functionCall" in part] == ["S"]
 
 
+async def test_reasoning_that_a_chat_client_returns_beside_the_signature_of_a_call_is_gemini_s_own(tmp_path):
+    """OpenRouter's provider for the AI SDK and openai-agents for JavaScript return the text without its origin."""
+    thought = {"text": "I need the weather.", "thought": True}
+    content = {"role": "model", "parts": [thought, CALL]}
+    answer = {**CANDIDATE, "candidates": [{"content": content, "finishReason": "STOP"}]}
+    seen = []
+    gemini = replying(body=json.dumps(answer).encode(), seen=seen)
+    async with inprocess(tmp_path, providers={"acme": GEMINI}, apps={"acme": gemini}) as here:
+        message = (await here.post("/v1/chat/completions", ASK)).json()["choices"][0]["message"]
+        names = ("role", "content", "tool_calls", "reasoning")
+        encrypted = [part for part in message["reasoning_details"] if part["type"] == "reasoning.encrypted"]
+        turn = {**{name: message[name] for name in names}, "reasoning_details": encrypted}
+        again = {**ASK, "messages": [USER, turn, {**RESULT, "tool_call_id": message["tool_calls"][0]["id"]}]}
+        second = await here.post("/v1/chat/completions", again, x_tollgate_strict="true")
+    assert second.status_code == 200 and "x-tollgate-dropped" not in second.headers
+    assert json.loads(seen[-1][3])["contents"][1]["parts"] == [thought, CALL]
+
+
 @pytest.mark.parametrize(
     "change",
     [{"model": "acme/two"}, {"messages": [USER, {**BARE, "content": "Let me guess."}, RESULT]}],

@@ -40,6 +40,14 @@ def test_omitted_reasoning_is_restored_in_its_order():
         pytest.param([{**TEXT, "text": "let me"}, {**TEXT, "text": " see"}, CALL], id="the text in two parts"),
         pytest.param([TEXT, {**CALL, "args": '{ "b": [2], "a": 1 }'}], id="arguments serialized again"),
         pytest.param([{"kind": "reasoning", "text": "hm"}, TEXT, CALL], id="the reasoning without its signature"),
+        pytest.param([{**REASONING, "text": ""}, TEXT, CALL], id="the signature without the reasoning"),
+        pytest.param(
+            [{"kind": "reasoning", "text": "hm"}, {"kind": "reasoning", "token": "SIG"}, TEXT, CALL],
+            id="the reasoning and its signature apart",
+        ),
+        pytest.param(
+            [{"kind": "reasoning", "text": "hm"}, TEXT, {**CALL, "token": "SIG"}], id="the signature at the call"
+        ),
         pytest.param([{**TEXT, "text": "<think>\nhm\n</think>"}, TEXT, CALL], id="the reasoning as text"),
         pytest.param(
             [{**TEXT, "text": "<think>h</think>let <think>m</think>me see"}, CALL], id="reasoning inside the text"
@@ -68,6 +76,7 @@ def test_reasoning_is_restored_if_a_client_rewrites_the_turn(sent):
         pytest.param(
             "alice", MAKER, [TEXT, {**CALL, "token": "SIG"}], id="the client sent the signature of the call back"
         ),
+        pytest.param("alice", MAKER, [{**REASONING, "text": "", "token": "T"}, TEXT, CALL], id="another signature"),
         pytest.param("alice", MAKER, [TEXT, CALL, {"kind": "image", "url": "u"}], id="an additional part"),
     ],
 )

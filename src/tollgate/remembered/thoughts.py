@@ -2,9 +2,9 @@
 
 A reasoning model wants its signed reasoning back together with the tools' results; without it, Claude continues without
 thinking, and Gemini with a placeholder for its signature. Chat completions have no field for reasoning that every
-client keeps: most programs send back only the text and the calls of a turn. So the reasoning is looked up by these. It
-is kept in this process's memory, of limited size; the least recently used is dropped first. If none is found, the
-request is sent without.
+client keeps: most programs send back only the text and the calls of a turn, and some the reasoning and its signature
+apart, or only one of them. So the reasoning is looked up by the text and the calls. It is kept in this process's
+memory, of limited size; the least recently used is dropped first. If none is found, the request is sent without.
 """
 
 from __future__ import annotations
@@ -62,12 +62,18 @@ class Thoughts:
 
     def _restored(self, owner: str, maker: Maker, turn: Any) -> dict[str, Any] | None:
         parts = turn.get("parts") if type(turn) is dict and turn.get("role") == "assistant" else None
-        if type(parts) is not list or not all(map(_is_known, parts)) or any(part.get("token") for part in parts):
+        if type(parts) is not list or not all(map(_is_known, parts)):
+            return None
+        sent = [part["token"] for part in parts if part.get("token")]
+        if sent and not any(map(_is_torn, parts)):
             return None
         if (key := _key_of(owner, parts)) is None:
             return None
         known = self._turns.find(key)
         if known is None or known[0] != maker:
+            return None
+        signed = {token for part in known[1] if type(token := part.get("token")) is str} if sent else ()
+        if not all(type(token) is str and token in signed for token in sent):
             return None
         return {**turn, "parts": list(_marked(known[1], parts))}
 
@@ -92,6 +98,12 @@ def _is_known(part: Any) -> bool:
     if kind == "tool_call":
         return type(part.get("id")) is str and type(part.get("name")) is str
     return bool(kind == "reasoning")
+
+
+def _is_torn(part: Part) -> bool:
+    """Whether a part is reasoning without its signature or a signature without its reasoning: some clients return the
+    two apart, or only the last piece of a streamed part."""
+    return bool(part["kind"] == "reasoning" and not (part.get("text") and part.get("token")))
 
 
 def _key_of(owner: str, parts: Sequence[Part]) -> bytes | None:
