@@ -42,7 +42,8 @@ WHOLE = {
         "messages[].reasoning_details[] reasoning.text",  # reasoning is joined from adjacent details
         "messages[].provider_specific_fields.reasoning_details[] reasoning.text",  # the same, where LiteLLM stores it
         "messages[].content[].reasoning_details[] reasoning.text",  # and where openai-agents for JavaScript does,
-        "messages[].content[].tool_calls[] function",  # which also puts a copy of the calls there
+        "messages[].content[].thinking_blocks[] thinking",
+        "messages[].content[].tool_calls[] function",  # which also puts copies of these and of the calls there
         "messages[].content[].tool_calls[].function None",
     },
     "responses": {
