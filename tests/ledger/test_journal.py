@@ -128,6 +128,34 @@ async def test_a_torn_end_followed_by_zeros_is_skipped_and_logged(
     assert "1 unacknowledged line(s) skipped" in caplog.text
 
 
+async def test_rows_are_written_over_zeros_so_that_the_file_does_not_grow_with_each(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal, _ = await _journal(tmp_path)
+    await journal.append("usage", b"{}")
+    [path] = segments(tmp_path)
+    await until(lambda: path.stat().st_size > 100_000)
+    size = path.stat().st_size
+    for _ in range(20):
+        await journal.append("usage", b"{}")
+    assert path.stat().st_size == size
+    assert [entry.seq for entry in read_all(tmp_path, 0)] == list(range(1, 22))
+    assert not caplog.records
+    await journal.close()
+
+
+async def test_rows_are_written_where_no_zeros_fit_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("tollgate.ledger.journal.os.pwrite", full)
+    journal, durable = await _journal(tmp_path)
+    for _ in range(3):
+        await journal.append("usage", b"{}")
+    assert (durable, journal.outage.reason) == ([1, 2, 3], "")
+    await journal.close()
+
+
 async def test_the_name_of_a_new_segment_is_synced_before_its_first_row_is_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,8 +2,8 @@
 
     {"seq":42,"kind":"usage","row":{...},"crc":"1c291ca3"}
 
-Writes a line and reads lines back. A torn end (power loss, kill, full disk) is normal and skipped. A damaged line in
-the middle is reported and its file kept, because an acknowledged row may be in it.
+Writes a line and reads lines back. Zeros after the last line and a torn end (power loss, kill, full disk) are normal
+and skipped. A damaged line in the middle is reported and its file kept, because an acknowledged row may be in it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def read_segment(path: Path, after: int) -> Iterator[Entry]:
 
     A retry after a failed write begins a new segment with the same events, so the same `seq` may be in two files.
     """
-    lines = path.read_bytes().split(b"\n")
+    lines = path.read_bytes().rstrip(b"\0").split(b"\n")
     entries = [read_line(line) for line in lines]
     end = max((number for number, entry in enumerate(entries, start=1) if entry), default=0)
     for entry in entries[:end]:
