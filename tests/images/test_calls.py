@@ -9,7 +9,7 @@ from support.image_provider import Provider, at, image_model, job, make_offer, s
 from tollgate.config.authorisation import Authorisation
 from tollgate.errors import BadRequest, UpstreamFailed, UpstreamRejected
 from tollgate.images.service import create_generation
-from tollgate.mapping.images.hosts import read_host
+from tollgate.mapping.hosts import read_host
 from tollgate.mapping.images.offer import Step
 from tollgate.mapping.provider import ErrorRules
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tollgate.mapping.images.hosts import is_admitted, origin, read_host
+from tollgate.mapping.hosts import is_admitted, origin, read_host
 
 BFL = [read_host("bfl.ai")]
 

@@ -17,7 +17,7 @@ from tollgate.images.answers import MOST_BYTES, is_text, read_body
 from tollgate.images.state import UNKNOWN_WORD, job_facts
 from tollgate.json_bounds import too_many
 from tollgate.mapping import MappingFailure
-from tollgate.mapping.images.hosts import is_admitted, origin
+from tollgate.mapping.hosts import is_admitted, origin
 from tollgate.mapping.images.outcome import NO_IMAGE, Outcome
 from tollgate.multipart import encode_file, encode_form
 from tollgate.upstream import Call, call_to

@@ -11,9 +11,8 @@ from tollgate.config.fields import Fields
 from tollgate.config.image_schema import IMAGE_STEPS, UPLOAD_STEPS
 from tollgate.config.load import Map, Scalar, lookup
 from tollgate.config.settings import Timeouts
-from tollgate.mapping.images.offer import EVERY, GIVE_UP, ImageOffer, Step
-from tollgate.mapping.images.pieces import NAMES, JobPieces
-from tollgate.mapping.images.price import JobRead
+from tollgate.mapping.http_calls import EVERY, HTTP, CallPieces, CallRead
+from tollgate.mapping.images.offer import GIVE_UP, ImageOffer, Step
 from tollgate.mapping.images.price_reading import read_price
 from tollgate.mapping.images.schema import InputSchema
 from tollgate.mapping.mentions import mentions
@@ -53,8 +52,8 @@ def compile_images(pieces: Pieces, around: Surroundings) -> list[ImageOffer]:
     if provider.images is None:
         return []
     job_vars = None if provider.lacks_variables else frozenset(provider.variables)
-    names = {**NAMES, "vars": job_vars, "model": _OF_THE_MODEL}
-    job_pieces = JobPieces(pieces, {**names, "job": _job_facts(provider, IMAGE_STEPS)})
+    names = {"$": None, "input": None, "job": None, "model": _OF_THE_MODEL, "vars": job_vars, "http": HTTP}
+    job_pieces = CallPieces(pieces, {**names, "job": _job_facts(provider, IMAGE_STEPS)})
     step_pieces = {}
     for name in IMAGE_STEPS:
         read = {**names, "job": _job_facts(provider, _READ_BY[name])}
@@ -73,8 +72,8 @@ def compile_images(pieces: Pieces, around: Surroundings) -> list[ImageOffer]:
 class StepPieces:
     """What compiles the templates of one step: those of its call, and its `result`, which also reads the answer."""
 
-    call: JobPieces
-    result: JobPieces
+    call: CallPieces
+    result: CallPieces
 
 
 def _job_facts(provider: Provider, steps: Sequence[str]) -> frozenset[str] | None:
@@ -169,7 +168,7 @@ def _step(of_step: StepPieces, name: str, node: Map, path: str) -> Step | None:
     )
 
 
-def _facts(pieces: JobPieces, node: Map, path: str) -> JobRead:
+def _facts(pieces: CallPieces, node: Map, path: str) -> CallRead:
     """The `result` of a call before `submit`, which is optional: what later steps read as `$job.<name>`. Notes a
     mistake if it reads what does not exist yet."""
     result = node.get("result")
@@ -185,7 +184,7 @@ def _facts(pieces: JobPieces, node: Map, path: str) -> JobRead:
 
 
 def _offer(
-    job_pieces: JobPieces,
+    job_pieces: CallPieces,
     step_pieces: Mapping[str, StepPieces],
     pieces: Pieces,
     model: Model,

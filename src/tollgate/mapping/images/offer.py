@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tollgate.config.model import StepEncoding, StepFraming
 from tollgate.config.settings import Timeouts
-from tollgate.mapping.images.hosts import Host
+from tollgate.mapping.hosts import Host
+from tollgate.mapping.http_calls import EVERY, CallRead, Values
 from tollgate.mapping.images.outcome import Outcome, read_outcome
-from tollgate.mapping.images.price import ImagePrice, JobRead, Values
+from tollgate.mapping.images.price import ImagePrice
 from tollgate.mapping.images.schema import InputSchema
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from tollgate.wire import GenerationStatus
 
 
-EVERY = (1.0, 1.0, 2.0, 3.0, 5.0)
 GIVE_UP = 600.0
 
 
@@ -34,10 +34,10 @@ class Step:
 
     name: Literal["prepare", "upload", "submit", "poll", "fetch"]
     method: str
-    url: JobRead
-    result: JobRead
-    headers: Mapping[str, JobRead] = field(default_factory=dict)
-    body: JobRead | None = None
+    url: CallRead
+    result: CallRead
+    headers: Mapping[str, CallRead] = field(default_factory=dict)
+    body: CallRead | None = None
     encoding: StepEncoding = "json"
     hosts: tuple[Host, ...] | None = None
     framing: StepFraming | None = None
@@ -46,7 +46,7 @@ class Step:
     """Statuses, besides those of success, for which `result` is read."""
     auth: bool = True
     """Whether the provider's `auth` is used for this call: a signed address refuses a second authorisation."""
-    when: JobRead | None = None
+    when: CallRead | None = None
     """The call is left out for a job where this is false."""
 
 

@@ -7,17 +7,14 @@ says `miss: refuse`; it is never zero by accident (PITFALLS 29).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, Literal
 
+from tollgate.mapping.http_calls import CallRead, Values
 from tollgate.mapping.values import text_of
 from tollgate.money import CONTEXT
-
-Values = Mapping[str, Any]
-JobRead = Callable[[Values], object]
-"""Reads a value from `$` (the provider's answer), `$input`, `$job` and `$model`."""
 
 _MOST = Decimal(1_000_000)
 """More pictures, megapixels, steps or dollars than any job has; a larger figure is a mistake in the answer."""
@@ -31,7 +28,7 @@ class PriceMissing(Exception):
 class Line:
     """One line of a bill: a price per `unit` of what `count` reads."""
 
-    count: JobRead
+    count: CallRead
     price: Decimal
     unit: int
 
@@ -40,7 +37,7 @@ class Line:
 class ReportedCost:
     """A cost that the answer reports, in `unit`s of the currency (100 for cents)."""
 
-    amount: JobRead
+    amount: CallRead
     unit: Decimal
 
 
@@ -48,7 +45,7 @@ class ReportedCost:
 class Factor:
     """A multiplier from the request, such as steps beyond the usual four."""
 
-    count: JobRead
+    count: CallRead
     unit: Decimal
 
 
@@ -67,18 +64,18 @@ class ImagePrice:
     """The megapixels of each picture are rounded up to an integer."""
     further: Decimal | None = None
     """The price of each further megapixel of a picture, if the first one is more expensive."""
-    cases: tuple[tuple[JobRead, Decimal], ...] = ()
+    cases: tuple[tuple[CallRead, Decimal], ...] = ()
     """Other prices under a condition; the first that is true applies."""
-    by: tuple[JobRead, ...] = ()
+    by: tuple[CallRead, ...] = ()
     table: Mapping[str, Any] | None = None
     lines: tuple[Line, ...] = ()
     reported: ReportedCost | None = None
     times: tuple[Factor, ...] = ()
-    asked: JobRead | None = None
+    asked: CallRead | None = None
     """The number of pictures that the request asks for; used until there are any."""
-    bill: JobRead | None = None
+    bill: CallRead | None = None
     """What is counted instead of the delivered pictures."""
-    size: tuple[JobRead, JobRead] | None = None
+    size: tuple[CallRead, CallRead] | None = None
     """Requested width and height, for pictures without their own."""
     refuse: bool = False
 

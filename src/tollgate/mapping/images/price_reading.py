@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from tollgate.config.fields import Fields
 from tollgate.config.load import Map, Node, Scalar, items_of
-from tollgate.mapping.images.pieces import JobPieces
-from tollgate.mapping.images.price import Factor, ImagePrice, JobRead, Line, ReportedCost
+from tollgate.mapping.http_calls import CallPieces, CallRead
+from tollgate.mapping.images.price import Factor, ImagePrice, Line, ReportedCost
 
 if TYPE_CHECKING:
     from tollgate.config.model import Model
 
 
-def read_price(pieces: JobPieces, image: Map | None, path: str, model: Model) -> ImagePrice | None:
+def read_price(pieces: CallPieces, image: Map | None, path: str, model: Model) -> ImagePrice | None:
     """The price of an image model. A model without one is a mistake, so that nothing is free by accident."""
     node = image.get("price") if image is not None else None
     if image is None or not isinstance(node, Map):
@@ -55,7 +55,7 @@ def read_price(pieces: JobPieces, image: Map | None, path: str, model: Model) ->
     )
 
 
-def _cases(pieces: JobPieces, node: Node | None, path: str) -> tuple[tuple[JobRead, Decimal], ...]:
+def _cases(pieces: CallPieces, node: Node | None, path: str) -> tuple[tuple[CallRead, Decimal], ...]:
     return tuple(
         (holds, price)
         for item in _maps(node)
@@ -64,7 +64,7 @@ def _cases(pieces: JobPieces, node: Node | None, path: str) -> tuple[tuple[JobRe
     )
 
 
-def _lines(pieces: JobPieces, node: Node | None, path: str) -> tuple[Line, ...]:
+def _lines(pieces: CallPieces, node: Node | None, path: str) -> tuple[Line, ...]:
     return tuple(
         Line(count, price, Fields(item).integer("unit", 1))
         for item in _maps(node)
@@ -73,13 +73,13 @@ def _lines(pieces: JobPieces, node: Node | None, path: str) -> tuple[Line, ...]:
     )
 
 
-def _reported_cost(pieces: JobPieces, node: Node | None, path: str) -> ReportedCost | None:
+def _reported_cost(pieces: CallPieces, node: Node | None, path: str) -> ReportedCost | None:
     at = Fields(node)
     amount = pieces.figure(at.get("amount"), f"{path}.amount")
     return ReportedCost(amount, Decimal(at.integer("unit", 1))) if amount is not None else None
 
 
-def _times(pieces: JobPieces, node: Node | None, path: str) -> tuple[Factor, ...]:
+def _times(pieces: CallPieces, node: Node | None, path: str) -> tuple[Factor, ...]:
     return tuple(
         Factor(count, Decimal(Fields(item).integer("unit", 1)))
         for item in _maps(node)
@@ -87,7 +87,7 @@ def _times(pieces: JobPieces, node: Node | None, path: str) -> tuple[Factor, ...
     )
 
 
-def _table(pieces: JobPieces, node: Map, path: str, depth: int) -> dict[str, Any]:
+def _table(pieces: CallPieces, node: Map, path: str, depth: int) -> dict[str, Any]:
     """Nested prices; each level has the values of one entry of `by` as keys."""
     found: dict[str, Any] = {}
     for key, child in node.entries.items():
@@ -106,7 +106,7 @@ def _table(pieces: JobPieces, node: Map, path: str, depth: int) -> dict[str, Any
     return found
 
 
-def _templates(pieces: JobPieces, node: Node | None) -> tuple[JobRead, ...]:
+def _templates(pieces: CallPieces, node: Node | None) -> tuple[CallRead, ...]:
     """The templates of a list; a wrong one is noted and left out."""
     return tuple(read for item in items_of(node) if (read := pieces.template(item)))
 

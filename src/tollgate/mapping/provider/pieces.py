@@ -16,8 +16,8 @@ from tollgate.config.secrets import Secrets
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.failures import MappingFailure
 from tollgate.mapping.filter_table import Filter
+from tollgate.mapping.http_calls import HTTP
 from tollgate.mapping.hub import MODEL_FIELDS
-from tollgate.mapping.images.pieces import HTTP
 from tollgate.mapping.pieces import Functions, Template, compile_expression, compile_template, compile_url
 
 Names = Mapping[str, frozenset[str] | None]

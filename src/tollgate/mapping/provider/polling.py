@@ -13,10 +13,8 @@ from typing import Any
 from tollgate.config.endpoint_schema import POLL_BODIES
 from tollgate.config.fields import Fields
 from tollgate.config.load import Map
-from tollgate.mapping.images.hosts import Host, is_admitted, origin
-from tollgate.mapping.images.offer import EVERY
-from tollgate.mapping.images.pieces import JobPieces
-from tollgate.mapping.images.price import JobRead
+from tollgate.mapping.hosts import Host, is_admitted, origin
+from tollgate.mapping.http_calls import EVERY, CallPieces, CallRead
 from tollgate.mapping.provider.pieces import Pieces, Read
 
 _METHODS = ("GET", "POST", "PUT", "DELETE")
@@ -42,9 +40,9 @@ class CallTarget:
     """The address of one of the calls; it reads the first answer, that of `fetch` also the last one."""
 
     method: str
-    url: JobRead
+    url: CallRead
     hosts: tuple[Host, ...] | None
-    body: JobRead | None = None
+    body: CallRead | None = None
 
     def address(
         self, first: JobAnswer, model: Mapping[str, Any], variables: Mapping[str, Any], last: JobAnswer | None = None
@@ -132,10 +130,10 @@ def compile_polling(pieces: Pieces, node: Map | None, path: str) -> Polling | No
         step, reads = node.get(key), {**names, **({_LAST: None} if key == "fetch" else {})}
         if step is None:
             return None
-        job_pieces = JobPieces(pieces, reads, _METHODS)
-        called = job_pieces.call(step, node.get("hosts"), f"{path}.{key}", incomplete=node.incomplete)
+        call_pieces = CallPieces(pieces, reads, _METHODS)
+        called = call_pieces.call(step, node.get("hosts"), f"{path}.{key}", incomplete=node.incomplete)
         body = node.get(POLL_BODIES[key])
-        content = job_pieces.template(body, answer=True)
+        content = call_pieces.template(body, answer=True)
         if called is None:
             return None
         if body is not None and called[0] == "GET":

@@ -15,8 +15,7 @@ from tollgate.config.load import List, Map, Node, text_in
 from tollgate.config.model import BodyEncoding
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import MappingFailure, UnfitRequest
-from tollgate.mapping.images.pieces import JobPieces
-from tollgate.mapping.images.price import JobRead
+from tollgate.mapping.http_calls import CallPieces, CallRead
 from tollgate.mapping.paths import Descend, Every, ParseError, Step, parse_path
 from tollgate.mapping.pieces import Template
 from tollgate.mapping.provider.pieces import Pieces
@@ -35,7 +34,7 @@ class Prepare:
 
     steps: tuple[Step, ...]
     method: str
-    url: JobRead
+    url: CallRead
     encoding: BodyEncoding
     body: Template | None
     value: Template
@@ -92,7 +91,7 @@ def _prepare(pieces: Pieces, node: Map, path: str) -> Prepare | None:
     names = {**pieces.names(*_NAMES), **_OLD}
     at = node.get("at")
     steps = _steps(pieces, at, f"{path}.at") if at is not None else None
-    called = JobPieces(pieces, names, ("POST", "PUT", "GET")).call(
+    called = CallPieces(pieces, names, ("POST", "PUT", "GET")).call(
         node.get("call"), None, f"{path}.call", source="the request"
     )
     read = pieces.template(node.get("value"), pieces.names("$", "http"))

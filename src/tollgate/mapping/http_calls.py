@@ -1,4 +1,5 @@
-"""Pieces of the mapping language that read a job's values: for image jobs, and for answers that are polled."""
+"""Pieces of the mapping language for calls over HTTP beside a request: the steps of image jobs, the polling of answers,
+the calls before a request."""
 
 from __future__ import annotations
 
@@ -12,8 +13,7 @@ from tollgate.config.forgotten_dollar import forgotten_path
 from tollgate.config.load import List, Node, Scalar
 from tollgate.config.shape import found
 from tollgate.mapping.context import Context
-from tollgate.mapping.images.hosts import Host, read_host
-from tollgate.mapping.images.price import JobRead, Values
+from tollgate.mapping.hosts import Host, read_host
 from tollgate.mapping.pieces import Template, compile_expression, compile_template, compile_url
 from tollgate.mapping.scalars import is_literal
 from tollgate.money import decimal_of
@@ -23,14 +23,12 @@ if TYPE_CHECKING:
 
 HTTP = frozenset({"status", "headers"})
 """The fields of `$http`, which describe an answer."""
-NAMES: Mapping[str, frozenset[str] | None] = {
-    "$": None,
-    "input": None,
-    "job": None,
-    "model": None,
-    "vars": None,
-    "http": HTTP,
-}
+Values = Mapping[str, Any]
+"""What a piece may read: `$` (an answer), `$model`, `$http` and others."""
+CallRead = Callable[[Values], Any]
+"""A compiled piece."""
+EVERY = (1.0, 1.0, 2.0, 3.0, 5.0)
+"""Seconds before each poll of an answer, unless the file says others; the last value is for all further polls."""
 _CALL = re.compile(r"\s*([A-Za-z]+)[ \t]+(\S.*?)\s*\Z", re.DOTALL)
 _HOLE = re.compile(r"\{\{(.*?)\}\}")
 _HOST = re.compile(r"(?:(?:https?|app)://[^/?#]+|\0)(?=[/?#]|\Z)")
@@ -38,9 +36,9 @@ _NAME = re.compile(r"\$\w*")
 METHODS = ("GET", "POST", "PUT")
 
 
-class JobPieces:
-    """Compiles the pieces of a provider file that read a job's values; `names` are the names that they may read.
-    Mistakes are noted in `pieces`."""
+class CallPieces:
+    """Compiles such pieces of a provider file; `names` are the names that they may read. Mistakes are noted in
+    `pieces`."""
 
     def __init__(
         self, pieces: Pieces, names: Mapping[str, frozenset[str] | None], methods: tuple[str, ...] = METHODS
@@ -50,19 +48,19 @@ class JobPieces:
         self._methods = methods
         self.mistake = pieces.mistake
 
-    def reading(self, names: Mapping[str, frozenset[str] | None]) -> JobPieces:
+    def reading(self, names: Mapping[str, frozenset[str] | None]) -> CallPieces:
         """The same for pieces that read these names instead."""
-        return JobPieces(self._pieces, names, self._methods)
+        return CallPieces(self._pieces, names, self._methods)
 
-    def template(self, node: Node | None, *, secret: bool = False, answer: bool = False) -> JobRead | None:
-        """A template as a function of the job's values. `secret`: it may read `$secret` too. `answer`: it reads the
+    def template(self, node: Node | None, *, secret: bool = False, answer: bool = False) -> CallRead | None:
+        """A template as a function of its values. `secret`: it may read `$secret` too. `answer`: it reads the
         provider's answer."""
         if node is None:
             return None
         names = {**self._names, "secret": None} if secret else self._names
         return self._reader(partial(compile_template, answer=answer), node, names, secret=secret)
 
-    def figure(self, node: Node | None, path: str) -> JobRead | None:
+    def figure(self, node: Node | None, path: str) -> CallRead | None:
         """A template of a number; text that is not a number was meant as a path, without its `$`."""
         if isinstance(node, Scalar) and isinstance(node.value, str) and is_literal(node):
             try:
@@ -73,7 +71,7 @@ class JobPieces:
                 return None
         return self.template(node)
 
-    def condition(self, node: Node | None) -> JobRead | None:
+    def condition(self, node: Node | None) -> CallRead | None:
         """An expression written without braces."""
         return self._reader(compile_expression, node, self._names, test=True) if node is not None else None
 
@@ -85,7 +83,7 @@ class JobPieces:
         *,
         incomplete: bool = False,
         source: str = "an answer",
-    ) -> tuple[str, JobRead, tuple[Host, ...] | None] | None:
+    ) -> tuple[str, CallRead, tuple[Host, ...] | None] | None:
         """`POST https://host/path/{{ $model.upstream }}` as method, address and allowed hosts; `path` is its place
         in the file, for messages. `incomplete`: a key beside it was removed and reported, perhaps its `hosts`.
         `source`: what its holes read; only addresses out of an answer may have `hosts`."""
@@ -148,7 +146,7 @@ class JobPieces:
         *,
         test: bool = False,
         secret: bool = False,
-    ) -> JobRead | None:
+    ) -> CallRead | None:
         document, functions = self._pieces.document, self._pieces.functions
         made = self._pieces.tried(lambda: compile_piece(document, node, names=names, defines=functions))
         if made is None:

@@ -1,4 +1,4 @@
-"""The addresses that an image job may call.
+"""The addresses out of answers that may be called: by image jobs, and to poll an answer.
 
 A poll or result address from a provider's answer is called with our key in the headers, so it must have a host suffix
 that the provider's file declares (`hosts: [bfl.ai]`). Everything else about a call is fixed at start.
