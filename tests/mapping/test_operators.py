@@ -541,12 +541,13 @@ def test_an_expression_has_its_value_and_type(text: str) -> None:
     [
         ("{parts: [], usage: {input: $.n}}", True),
         ("{$let: {u: $.n}, $copy: [id], parts: [], usage: {input: $u}}", True),
+        ("{$let: {n: $.n, i: $.id, u: $n}, id: $i, parts: [], usage: {input: $u}}", True),
         ("{$copy: [id, usage], parts: [], usage: {input: $.n}}", False),
         ("{$copy: $.rest, parts: [], usage: {input: $.n}}", False),
         ("{$when: $.ok, parts: [], usage: {input: $.n}}", False),
         ("{$copy: [usage], parts: []}", False),
     ],
-    ids=["plain", "with values", "copied too", "all copied", "conditional", "copied only"],
+    ids=["plain", "with values", "with values of values", "copied too", "all copied", "conditional", "copied only"],
 )
 def test_usage_is_computed_separately_only_if_no_other_rule_affects_it(body: str, alone: bool) -> None:
     mapping = compile_mapping(document(f"mapping: m\nresponse:\n  to_hub: {body}\n"))

@@ -34,8 +34,8 @@ class Entry(NamedTuple):
 
 def write_line(seq: int, kind: str, row: bytes) -> bytes:
     """The line of one event, newline included; `row` is JSON already."""
-    body = b'{"seq":%d,"kind":"%b","row":%b' % (seq, kind.encode(), row)
-    return b'%b,"crc":"%08x"}\n' % (body, zlib.crc32(body))
+    head = b'{"seq":%d,"kind":"%b","row":' % (seq, kind.encode())
+    return b'%b%b,"crc":"%08x"}\n' % (head, row, zlib.crc32(row, zlib.crc32(head)))
 
 
 def read_line(line: bytes) -> Entry | None:

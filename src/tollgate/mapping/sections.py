@@ -170,8 +170,7 @@ def _section(unit: Unit, name: str, node: Node, built: CompiledFile) -> None:
     scope = Scope(_names(name, built), of_answer=name in ("response.to_hub", "error.to_hub"))
     templates.function(unit, f"{built.sections[name]}(D, C)", node, scope)
     if name == "response.to_hub" and isinstance(node, Map) and _has_plain_usage(node):
-        entries: dict[str, Node] = {key: node.entries[key] for key in ("$let", "usage") if key in node.entries}
-        usage = Map(entries, {key: node.keys[key] for key in entries}, node.mark)
+        usage = let.only(node, "usage")
         py = built.sections[USAGE_IN] = USAGE_IN.replace(".", "_")  # its reads count as reads of the whole answer
         templates.function(unit, f"{py}(D, C)", usage, scope)
 

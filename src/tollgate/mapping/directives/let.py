@@ -49,10 +49,28 @@ def check_read(unit: Unit, root: Node) -> None:
         names = lookup(node, "$let")
         if not isinstance(names, Map):
             continue
-        read = {name for text in texts_in(node) for name in _MENTIONED.findall(text)}
+        read = _read_in(node)
         for name, mark in names.keys.items():
             if name not in read:
                 unit.warn(mark, f"`${name}` is never read", "what it stands for would be lost without a word")
+
+
+def only(node: Map, field: str) -> Map:
+    """The map with nothing but this field, and those names of its `$let` that the field reads."""
+    kept: dict[str, Node] = {field: node.entries[field]}
+    names = node.get("$let")
+    if isinstance(names, Map):
+        read = _read_in(node.entries[field])
+        for name, value in reversed(names.entries.items()):  # a value may read the names before it
+            if name in read:
+                read |= _read_in(value)
+        needed = {name: value for name, value in names.entries.items() if name in read}
+        kept["$let"] = Map(needed, {name: names.keys[name] for name in needed}, names.mark)
+    return Map(kept, {key: node.keys[key] for key in kept}, node.mark)
+
+
+def _read_in(node: Node) -> set[str]:
+    return {name for text in texts_in(node) for name in _MENTIONED.findall(text)}
 
 
 def _named(site: Site, name: str, value: Node) -> Var:
