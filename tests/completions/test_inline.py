@@ -4,11 +4,14 @@ fetched."""
 from __future__ import annotations
 
 import asyncio
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mapping.support import document
+from support.inprocess import inprocess, replying
 from tollgate.completions.inline import AT_ONCE, request_with_bytes
 from tollgate.config.settings import Fetch
 from tollgate.errors import BadRequest
@@ -117,3 +120,33 @@ async def test_downloads_share_one_size_limit_and_run_a_few_at_a_time(monkeypatc
     context = Context()
     await request_with_bytes(MAPPING, hub("https://a/1.png", "https://a/2.png"), context, Fetch(max_bytes=100))
     assert list(context.inlined) == ["https://a/1.png", "https://a/2.png"]
+
+
+async def test_edits_may_want_bytes_of_native_and_converted_requests(fetched: list[str], tmp_path: Path) -> None:
+    config = """
+provider: acme
+speaks: chat
+url: app://acme/chat
+request:
+  - set: {"$.messages[*].content[*].image_url.url": "{{ 'data:image/png;base64,' ~ ($old | inline).data }}"}
+models:
+  acme/one: {price: {prompt: "0", completion: "0", unit: 1, currency: USD}}
+"""
+    seen: list[Any] = []
+    answer = b'{"choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}]}'
+    apps = {"acme": replying(body=answer, seen=seen)}
+    async with inprocess(tmp_path, providers={"acme": config}, apps=apps) as here:
+        for path, image in (
+            ("chat/completions", {"type": "image_url", "image_url": {"url": "https://a/x.png"}}),
+            ("messages", {"type": "image", "source": {"type": "url", "url": "https://a/x.png"}}),
+        ):
+            body = {"model": "acme/one", "max_tokens": 9, "messages": [{"role": "user", "content": [image]}]}
+            assert (await here.post(f"/v1/{path}", body)).status_code == 200
+        image = {"type": "image_url", "image_url": {"url": "https://private/x.png"}}
+        refused = await here.post(
+            "/v1/chat/completions", {"model": "acme/one", "messages": [{"role": "user", "content": [image]}]}
+        )
+    urls = [json.loads(call[3])["messages"][0]["content"][0]["image_url"]["url"] for call in seen]
+    assert urls == ["data:image/png;base64,aGk="] * 2
+    assert fetched == ["https://a/x.png", "https://a/x.png", "https://private/x.png"]
+    assert refused.status_code == 400 and "may not be fetched" in refused.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tollgate.completions.off_loop import run_off_loop
@@ -29,17 +30,19 @@ async def request_with_bytes(
 
     Raises `BadRequest` when the mapping refuses, or when URLs may not or cannot be fetched, are too many or too large.
     """
+    return await with_bytes(lambda: request_from_hub(mapping, hub, context), context, settings, long=long)
+
+
+async def with_bytes(make: Callable[[], Any], context: Context, settings: Fetch, *, long: bool = False) -> Any:
+    """What `make` returns once the URLs are downloaded whose bytes it needs; as `request_with_bytes`, for edits too."""
     lost = list(context.lost)
     total = 0
     while True:
+        context.wanted.clear()
         refused: BadRequest | None = None
         made: Any = {}
         try:
-            made = (
-                await run_off_loop(request_from_hub, mapping, hub, context)
-                if long
-                else request_from_hub(mapping, hub, context)
-            )
+            made = await run_off_loop(make) if long else make()
         except BadRequest as error:
             refused = error
         if not context.wanted:

@@ -6,10 +6,10 @@ A failure before the first byte of the answer is raised as `AttemptFailed`.
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tollgate.completions.exchange import Exchange
-from tollgate.completions.inline import request_with_bytes
+from tollgate.completions.inline import request_with_bytes, with_bytes
 from tollgate.completions.judging import AttemptFailed, check_head
 from tollgate.completions.kept_thoughts import with_thoughts
 from tollgate.completions.minters import unreadable
@@ -22,6 +22,9 @@ from tollgate.mapping import Context, Refused, request_to_hub
 from tollgate.routing import Offer
 from tollgate.upstream import Answer, Call, call_to
 from tollgate.wire import CLIENT_FORMATS
+
+if TYPE_CHECKING:
+    from tollgate.config.settings import Fetch
 
 
 async def send(exchange: Exchange, offer: Offer) -> Answer:
@@ -53,11 +56,16 @@ async def _call(exchange: Exchange, offer: Offer, stream: bool) -> Call:
     document: Any
     if native:
         edited = exchange.sealed or exchange.minters or offer.request_edits is not None
+        long = bool(edited) and exchange.is_long()
         document = (
             await run_off_loop(edited_document, exchange, offer, stream)
-            if edited and exchange.is_long()
+            if long
             else edited_document(exchange, offer, stream)
         )
+        if (context := exchange.attempt.context) is not None and context.wanted:
+            document = await with_bytes(
+                lambda: edited_document(exchange, offer, stream, context), context, _fetch(exchange), long=long
+            )
         headers = native_headers(inbound.headers, headers, offer.made_headers)
         url = offer.url(stream, inbound.query)
         if document is None:
@@ -78,9 +86,12 @@ async def _call(exchange: Exchange, offer: Offer, stream: bool) -> Call:
     return call_to(offer, sent.method, sent.full_url(url), sent.all_headers(headers), body, stream)
 
 
-def edited_document(exchange: Exchange, offer: Offer, stream: bool) -> dict[str, Any] | None:
+def edited_document(
+    exchange: Exchange, offer: Offer, stream: bool, context: Context | None = None
+) -> dict[str, Any] | None:
     """The request when both sides speak the same protocol; None if the client's own bytes are sent. `stream`: whether
-    the route is asked for a stream, which may differ from what the client asked for."""
+    the route is asked for a stream, which may differ from what the client asked for. `context`: of an earlier call,
+    whose edits lacked the bytes of URLs."""
     body, attempt = exchange.body, exchange.attempt
     other_way = stream != exchange.stream
     if (other_way or offer.marked) and type(several := body.get("n")) is int and several > 1:
@@ -96,7 +107,7 @@ def edited_document(exchange: Exchange, offer: Offer, stream: bool) -> dict[str,
         if offer.usage.words is not None:
             attempt.words = offer.usage.words_of(body)
         return None
-    context = attempt.context = context_of(exchange, offer)
+    context = attempt.context = context or context_of(exchange, offer)
     if sealed:
         body = without_sealed(offer.protocol, body, context, foreign)
     document = native_document(body, offer.model.upstream, ask_usage=_asks_usage(offer, stream))
@@ -121,24 +132,26 @@ async def converted_document(exchange: Exchange, offer: Offer) -> Any:
     elif not offer.whole and not exchange.stream:
         hub = {**hub, "stream": True}
     context.request = hub
-    settings = exchange.services.runtime.current.gateway.fetch
     try:
-        document = await request_with_bytes(offer.mapping, hub, context, settings, long=long)
+        document = await request_with_bytes(offer.mapping, hub, context, _fetch(exchange), long=long)
     except Refused as error:
         if error.param == "messages":  # mappings name the turns so; the client's format may call the field otherwise
             error.param = CLIENT_FORMATS[exchange.inbound.dialect].turns_field
         raise
-    if offer.request_edits is not None:
-        document = (
-            await run_off_loop(offer.request_edits, document, context)
-            if long
-            else offer.request_edits(document, context)
-        )
+    if (edits := offer.request_edits) is not None:
+        made = document
+        document = await run_off_loop(edits, made, context) if long else edits(made, context)
+        if context.wanted:
+            document = await with_bytes(lambda: edits(made, context), context, _fetch(exchange), long=long)
     read_tier = offer.mapping.sent_tier
     attempt.tier_sent = read_tier is not None and read_tier(document, context) is not None
     if offer.usage.words is not None:
         attempt.words = offer.usage.words_of(document)
     return document
+
+
+def _fetch(exchange: Exchange) -> Fetch:
+    return exchange.services.runtime.current.gateway.fetch
 
 
 def _asks_usage(offer: Offer, stream: bool) -> bool:
