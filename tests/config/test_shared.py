@@ -249,7 +249,7 @@ def test_a_runtime_failure_is_located_in_its_file(files):
     offer = build_runtime(files.load()).providers["one"].offers["acme/large"][0]
     assert offer.request_edits({"n": "[1]"}, Context()) == {"a": 1, "n": [1]}
     with pytest.raises(MappingFailure) as caught:
-        offer.request_edits({"n": "[" * 300 + "]" * 300}, Context())
+        offer.request_edits({"n": "{"}, Context())
     assert caught.value.place.endswith("shared/acme.yaml:5")
 
 

@@ -91,9 +91,18 @@ def test_the_traceback_contains_the_line_of_the_yaml() -> None:
     assert ("mappings/m.yaml", 14) in [(frame.filename, frame.lineno) for frame in frames]
 
 
-def test_arguments_that_are_not_json_stay_a_text_in_a_request() -> None:
+def test_arguments_that_are_not_json_are_rejected_in_a_request() -> None:
+    with pytest.raises(UnfitRequest, match="not JSON: '{oops'") as found:
+        request([{"parts": [call("{oops")]}])
+    assert found.value.place == "mappings/m.yaml:8"
+    assert found.value.param == "turns[0].parts[0].args", "the field in the client's format"
+
+
+def test_arguments_read_by_their_filter_keep_text_that_is_not_json() -> None:
     """A client sends them back with every turn: refused, they would end its conversation."""
-    made = request([{"parts": [call("{oops"), call('{"a":1}')]}])
+    lenient = compile_mapping(document(TEXT.replace("parse_json", "arguments"), "mappings/m.yaml"))
+    turns = [{"parts": [call("{oops"), call('{"a":1}')]}]
+    made = convert_request(lenient, lenient, {"turns": turns}, Context())
     assert [block["input"] for block in made.body["blocks"]] == [{"INVALID_JSON": "{oops"}, {"a": 1}]
     assert "arguments that are not JSON" not in made.lost
 
@@ -104,7 +113,7 @@ def test_arguments_that_are_not_json_become_an_empty_object_in_an_answer() -> No
     assert made.lost == ["arguments that are not JSON"]
 
 
-def test_arguments_nested_too_deep_to_serialize_are_refused_in_a_request() -> None:
+def test_arguments_nested_too_deep_to_serialize_are_handled_as_invalid_json() -> None:
     def nested(levels: int) -> str:
         return '{"a":' * levels + "1" + "}" * levels
 
@@ -114,13 +123,11 @@ def test_arguments_nested_too_deep_to_serialize_are_refused_in_a_request() -> No
     assert made.body["blocks"][0]["input"] == {} and made.body["blocks"][1]["input"] != {}
     assert made.lost == ["arguments that are nested too deeply"]
     assert orjson.dumps(made.body)
-    with pytest.raises(UnfitRequest, match="nested too deeply") as found:
+    with pytest.raises(UnfitRequest, match="nested too deeply"):
         request([{"parts": [call(nested(241))]}])
-    assert found.value.place == "mappings/m.yaml:8"
-    assert found.value.param == "turns[0].parts[0].args", "the field in the client's format"
 
 
-def test_arguments_with_too_many_values_are_refused_in_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_with_too_many_values_are_handled_as_invalid_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tollgate.mapping.filters._MOST_VALUES", 100)
     crowded = '{"a":[%s0]}' % ("[]," * 100)
     made = convert_response(

@@ -110,6 +110,7 @@ FILTERS: dict[str, Filter] = {
     for entry in (
         _filter(json_text, """{'a': 1} | json → "{\\"a\\":1}\"""", name="json", total=True),
         _filter(filters.parse_json, '\'{"a":1}\' | parse_json → {"a":1}'),
+        _filter(filters.arguments, '\'{"a":\' | arguments → {"INVALID_JSON":"{\\"a\\":"}'),
         _filter(filters.from_base64, "'aGk=' | from_base64 → \"hi\""),
         _filter(digests.to_base64, "'hi' | to_base64 → \"aGk=\"", fits={0: _one_of(digests.ALPHABETS)}),
         _filter(

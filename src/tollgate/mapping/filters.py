@@ -1,8 +1,8 @@
 """What the filters do: pure functions, value in, value out; `filter_table.py` has the table that names them.
 
-A value of a kind that a filter does not work on gives absent, so no input can make one fail. The one exception is
-`parse_json`: what is too deep to be written again is an error in a request, and in an answer, like what is not JSON, an
-empty object with a loss note.
+A value of a kind that a filter does not work on gives absent, so no input can make one fail. The exceptions are
+`parse_json` and `arguments`: what is not JSON, or too deep to be written again, is an error in a request, and an empty
+object with a loss note in an answer.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ def scalar_text(value: Text | Number | Bool) -> str | None:
 _MOST_VALUES = 500_000
 """In the JSON of one text: its parser lets nobody else run, and the text may be all of a body."""
 
-_NOT_JSON = "not JSON"
-
 
 def _is_crowded(text: str) -> bool:
     return len(text) > _MOST_VALUES and too_many(text.encode("utf-8", "surrogatepass"), _MOST_VALUES)
@@ -47,12 +45,25 @@ def _is_crowded(text: str) -> bool:
 
 def parse_json(value: Any, context: Context) -> Any:
     """A JSON text as a value, an object also where it was written as JSON text twice; blank text is `{}`, what is no
-    text stays as it is; text that is not JSON is `{"INVALID_JSON": the text}` in a request, one nested more than 240
-    levels deep is refused, and in an answer either is `{}` with a loss note.
+    text stays as it is; text that is not JSON, or nested more than 240 levels deep, is refused in a request, and `{}`
+    with a loss note in an answer.
+
+    What it refuses is a `Fault`.
+    """
+    return _parsed(value, context, broken=None)
+
+
+def arguments(value: Any, context: Context) -> Any:
+    """The arguments of a call, as `parse_json` reads them; but in a request, text that is not JSON is
+    `{"INVALID_JSON": the text}`.
 
     Models write such arguments, or are stopped inside them, and clients send them back with every turn: refused, they
-    would end the conversation. The key is the one in Anthropic's documentation. What is refused is a `Fault`.
+    would end the conversation. The key is the one in Anthropic's documentation.
     """
+    return _parsed(value, context, broken="INVALID_JSON")
+
+
+def _parsed(value: Any, context: Context, broken: str | None) -> Any:
     if type(value) is not str:
         return value
     if not value or value.isspace():
@@ -63,7 +74,9 @@ def parse_json(value: Any, context: Context) -> Any:
         try:
             found = orjson.loads(value)
         except ValueError:
-            wrong = _NOT_JSON
+            if broken and not context.lenient:
+                return {broken: value}
+            wrong = "not JSON"
         else:
             found = _once_more(found) if type(found) is str else found
             if value.count("{") + value.count("[") <= MAX_DEPTH or not too_deep([found], MAX_DEPTH):
@@ -72,8 +85,6 @@ def parse_json(value: Any, context: Context) -> Any:
     if context.lenient:
         context.lose(f"arguments that are {wrong}")
         return {}
-    if wrong == _NOT_JSON:
-        return {"INVALID_JSON": value}
     raise Fault(f"{wrong}: {clipped(value, 60)!r}", context.where(value))
 
 
