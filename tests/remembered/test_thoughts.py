@@ -77,6 +77,12 @@ def test_reasoning_is_restored_if_a_client_rewrites_the_turn(sent):
             "alice", MAKER, [TEXT, {**CALL, "token": "SIG"}], id="the client sent the signature of the call back"
         ),
         pytest.param("alice", MAKER, [{**REASONING, "text": "", "token": "T"}, TEXT, CALL], id="another signature"),
+        pytest.param(
+            "alice",
+            MAKER,
+            [{"kind": "reasoning", "text": "hm", "origin": "x"}, {**REASONING, "text": "", "id": "c1"}, TEXT, CALL],
+            id="reasoning with its origin, and the signature of the call",
+        ),
         pytest.param("alice", MAKER, [TEXT, CALL, {"kind": "image", "url": "u"}], id="an additional part"),
     ],
 )

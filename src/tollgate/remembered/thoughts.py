@@ -101,9 +101,13 @@ def _is_known(part: Any) -> bool:
 
 
 def _is_torn(part: Part) -> bool:
-    """Whether a part is reasoning without its signature or a signature without its reasoning: some clients return the
-    two apart, or only the last piece of a streamed part."""
-    return bool(part["kind"] == "reasoning" and not (part.get("text") and part.get("token")))
+    """Whether a part is reasoning of unknown origin or a signature without its reasoning: some clients return the two
+    apart, or only the last piece of a streamed part. The signature of a call (with its id) has no reasoning."""
+    if part["kind"] != "reasoning":
+        return False
+    if part.get("token"):
+        return not part.get("text") and not part.get("id")
+    return not part.get("origin")
 
 
 def _key_of(owner: str, parts: Sequence[Part]) -> bytes | None:
