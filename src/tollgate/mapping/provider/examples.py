@@ -3,8 +3,9 @@
 `of:` is request, response or stream (edits over `given`), answer (a whole answer, or a list of events, in the hub,
 after its edits and `in_text`), errors (`given: {status, headers, body}`), usage, poll, discover, auth (what `adds`
 makes of `given: {call, now}`) or images.... `with:` may name a `model` (canonical id, or facts for `$model`, of which
-an `id` selects the policies), a `protocol` (an endpoint), `can`, `request`, `headers`, for auth `secret`, for poll
-`http` and `vars`. A request example whose `given.model` is an upstream name is run as that model.
+an `id` selects the policies), a `protocol` (an endpoint), `can`, `request`, `headers`, `inlined` (what is behind
+URLs), for auth `secret`, for poll `http` and `vars`. A request example whose `given.model` is an upstream name is run
+as that model.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tollgate.mapping.provider.scopes import KINDS
 from tollgate.mapping.streams.whole import as_written, event_and_name, hub_of_stream
 from tollgate.wording import did_you_mean
 
-_BRING = ("model", "protocol", "can", "request", "headers")
+_BRING = ("model", "protocol", "can", "request", "headers", "inlined")
 _FORM = Form(
     ("name", "of", "given", "expect", "refused", "lost", "with", "model", "about"),
     (*KINDS, "answer", "errors", "usage", "poll", "discover", "auth", *IMAGE_EXAMPLES),
@@ -120,6 +121,7 @@ def _edited_or_read(compiled: CompiledProvider, endpoint: CompiledEndpoint | Non
     model, context.model = _model(compiled, endpoint, example)
     context.can = {**compiled.scopes.can(config, model), **(more.get("can") or {})}
     context.request = more.get("request")
+    context.inlined = more.get("inlined") or {}
     context.set_headers(_headers(more))
     if example.of == "answer":
         return _answer(compiled, endpoint, model, example.given, context)
