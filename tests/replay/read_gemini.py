@@ -75,11 +75,16 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
     return a
 
 
+BEFORE_A_CALL = {"role": "user", "parts": [{"text": "."}]}
+"""Written where a client's history begins with a call, which must follow a user's turn."""
+
+
 # ---- requests -------------------------------------------------------------------------------------------------------
 def request_facts(body: dict[str, Any]) -> RequestFacts:
     a = RequestFacts()
     a.system += [p["text"] for p in (body.get("systemInstruction") or {}).get("parts") or [] if p.get("text")]
-    for c in body.get("contents") or []:
+    contents = body.get("contents") or []
+    for c in contents[1:] if contents[:1] == [BEFORE_A_CALL] else contents:
         role = "assistant" if c.get("role") == "model" else "user"
         a.turns.append(role)
         for p in c.get("parts") or []:
