@@ -262,4 +262,4 @@ def test_the_examples_of_the_shipped_marked_text_file_pass(tmp_path):
     (tmp_path / "providers" / "vllm.yaml").write_text(own)
     loaded = load_gateway(tmp_path, environ={"VLLM_URL": "http://127.0.0.1:9"}, everything=True)
     compiled = build_runtime(loaded, everything=True).providers["vllm"]
-    assert len(compiled.config.examples.items) == 4 and run_provider_examples(compiled) == []
+    assert len(compiled.config.examples.items) == 6 and run_provider_examples(compiled) == []
