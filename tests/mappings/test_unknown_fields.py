@@ -53,6 +53,7 @@ WHOLE = {
         "text.format xml",
         "input[].content[] None",
         "input[].content[] hologram",
+        "input[].content[] encrypted_content",  # reported as lost as a whole
         "input[] web_search_call",
         "input[] image_generation_call",  # how the image was made, beside the image
         "tools[].tools[] mcp",
