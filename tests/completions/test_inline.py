@@ -120,6 +120,8 @@ async def test_downloads_share_one_size_limit_and_run_a_few_at_a_time(monkeypatc
     context = Context()
     await request_with_bytes(MAPPING, hub("https://a/1.png", "https://a/2.png"), context, Fetch(max_bytes=100))
     assert list(context.inlined) == ["https://a/1.png", "https://a/2.png"]
+    with pytest.raises(BadRequest, match="more than 100 bytes together"):
+        await request_with_bytes(MAPPING, hub("https://a/3.png"), context, Fetch(max_bytes=100))
 
 
 async def test_edits_may_want_bytes_of_native_and_converted_requests(fetched: list[str], tmp_path: Path) -> None:
@@ -150,3 +152,26 @@ models:
     assert urls == ["data:image/png;base64,aGk="] * 2
     assert fetched == ["https://a/x.png", "https://a/x.png", "https://private/x.png"]
     assert refused.status_code == 400 and "may not be fetched" in refused.text
+
+
+async def test_the_next_route_needs_no_second_download(fetched: list[str], tmp_path: Path) -> None:
+    config = """
+provider: {name}
+speaks: chat
+url: app://{name}/chat
+request:
+  - set: {{"$.messages[*].content[*].image_url.url": "{{{{ 'data:image/png;base64,' ~ ($old | inline).data }}}}"}}
+models:
+  acme/one: {{priority: {priority}, price: {{prompt: "0", completion: "0", unit: 1, currency: USD}}}}
+"""
+    seen: list[Any] = []
+    answer = b'{"choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}]}'
+    apps = {"down": replying(503, b"{}", seen=seen), "acme": replying(body=answer, seen=seen)}
+    configs = {name: config.format(name=name, priority=n) for n, name in enumerate(apps)}
+    image = {"type": "image_url", "image_url": {"url": "https://a/x.png"}}
+    async with inprocess(tmp_path, providers=configs, apps=apps) as here:
+        body = {"model": "acme/one", "messages": [{"role": "user", "content": [image]}]}
+        assert (await here.post("/v1/chat/completions", body)).status_code == 200
+    urls = [json.loads(call[3])["messages"][0]["content"][0]["image_url"]["url"] for call in seen]
+    assert urls == ["data:image/png;base64,aGk="] * 2
+    assert fetched == ["https://a/x.png"]

@@ -70,6 +70,8 @@ class Exchange:
     """For encrypted values in the request: which provider encrypted each, where known (`minters.py`)."""
     asked_model: str | None = None
     """The model name that the answer must show, for clients that accept no other (`naming.py`)."""
+    inlined: dict[str, dict[str, str]] = field(default_factory=dict)
+    """What was downloaded for an attempt (`inline.py`): the next one may need it, too."""
     client_format: CompiledMapping = field(init=False)
     """The mapping of the client's format."""
     rates: Mapping[str, Decimal] = field(init=False)
@@ -95,7 +97,8 @@ class Exchange:
         return self.large or is_long(self.inbound.body)
 
     def drop_client_bytes(self) -> None:
-        """Free the client's body if it is `large`; called once nothing will read it again."""
+        """Free the client's body if it is `large`, and what its URLs hold; called once nothing will read them again."""
+        self.inlined.clear()
         if self.large:
             self.inbound.body = b""
 

@@ -36,7 +36,6 @@ async def request_with_bytes(
 async def with_bytes(make: Callable[[], Any], context: Context, settings: Fetch, *, long: bool = False) -> Any:
     """What `make` returns once the URLs are downloaded whose bytes it needs; as `request_with_bytes`, for edits too."""
     lost = list(context.lost)
-    total = 0
     while True:
         context.wanted.clear()
         refused: BadRequest | None = None
@@ -54,16 +53,15 @@ async def with_bytes(make: Callable[[], Any], context: Context, settings: Fetch,
                 f"the request names more than {MAX_URLS} URLs whose content this model needs inline",
                 code="url_not_fetched",
             )
-        total = await _fetch_all(list(dict.fromkeys(context.wanted)), context, settings, total)
+        await _fetch_all(list(dict.fromkeys(context.wanted)), context, settings)
         context.lost[:] = lost  # forget what the attempt without the bytes noted
 
 
-async def _fetch_all(urls: list[str], context: Context, settings: Fetch, total: int) -> int:
-    """Download into `context.inlined`, a few at a time. The first failure, or a sum that is too large, cancels the
-    rest.
-
-    `total` is the number of bytes downloaded before; returns the new sum.
+async def _fetch_all(urls: list[str], context: Context, settings: Fetch) -> None:
+    """Download into `context.inlined`, a few at a time. The first failure, or a sum that is too large, with what was
+    downloaded before, cancels the rest.
     """
+    total = sum(len(each["data"]) for each in context.inlined.values()) * 3 // 4
 
     async def fetch(url: str) -> None:
         nonlocal total
@@ -76,4 +74,3 @@ async def _fetch_all(urls: list[str], context: Context, settings: Fetch, total: 
         context.inlined[url] = {"mime": mime, "data": base64.b64encode(data).decode()}
 
     await few_at_once(AT_ONCE, fetch, urls)
-    return total

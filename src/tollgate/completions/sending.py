@@ -173,6 +173,7 @@ def context_of(exchange: Exchange, offer: Offer, kind: type[Context] = Context) 
     inbound = exchange.inbound
     context = kind(offer.model_facts, offer.can, None, inbound.strict)
     context.asked_model = exchange.asked_model
+    context.inlined = exchange.inlined
     if offer.request_edits is not None and offer.request_edits.reads_headers:
         context.set_headers(inbound.headers)
     return context
