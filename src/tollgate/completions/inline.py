@@ -34,10 +34,19 @@ async def request_with_bytes(
 
 
 async def with_bytes(make: Callable[[], Any], context: Context, settings: Fetch, *, long: bool = False) -> Any:
-    """What `make` returns once the URLs are downloaded whose bytes it needs; as `request_with_bytes`, for edits too."""
+    """What `make` returns once the URLs are downloaded whose bytes it needs; as `request_with_bytes`, for edits too.
+    What `context.wanted` holds already is downloaded before it is called."""
     lost = list(context.lost)
     while True:
-        context.wanted.clear()
+        if context.wanted:
+            if len(context.inlined) + len(context.wanted) > MAX_URLS:
+                raise BadRequest(
+                    f"the request names more than {MAX_URLS} URLs whose content this model needs inline",
+                    code="url_not_fetched",
+                )
+            await _fetch_all(list(dict.fromkeys(context.wanted)), context, settings)
+            context.wanted.clear()
+            context.lost[:] = lost  # forget what the attempt without the bytes noted
         refused: BadRequest | None = None
         made: Any = {}
         try:
@@ -48,13 +57,6 @@ async def with_bytes(make: Callable[[], Any], context: Context, settings: Fetch,
             if refused is not None:
                 raise refused
             return made
-        if len(context.inlined) + len(context.wanted) > MAX_URLS:
-            raise BadRequest(
-                f"the request names more than {MAX_URLS} URLs whose content this model needs inline",
-                code="url_not_fetched",
-            )
-        await _fetch_all(list(dict.fromkeys(context.wanted)), context, settings)
-        context.lost[:] = lost  # forget what the attempt without the bytes noted
 
 
 async def _fetch_all(urls: list[str], context: Context, settings: Fetch) -> None:
