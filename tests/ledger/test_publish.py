@@ -447,6 +447,31 @@ def test_cached_pages_are_given_back(setup: Setup) -> None:
     assert setup.publisher.publish(TEN) == 1
 
 
+def row_groups(setup: Setup) -> tuple[int, int]:
+    """How many row groups the store's rows have in its file, and those of the hour's published file."""
+    count = "SELECT count(DISTINCT row_group_id) FROM pragma_storage_info('{}')"
+    [[stored]] = setup.store.connection.execute(count.format("usage")).fetchall()
+    with duckdb.connect(setup.publisher.path(TEN), read_only=True) as file:
+        [[published]] = file.execute(count.format("usage")).fetchall()
+    return stored, published
+
+
+def test_rows_are_not_rewritten_into_larger_row_groups_while_many_are_added(setup: Setup) -> None:
+    """DuckDB would merge small row groups at each commit, which costs as much again as adding the rows."""
+
+    def add(rows: int) -> None:
+        setup.add(*[row(time=TEN) for _ in range(rows)])
+        setup.store.connection.execute("CHECKPOINT")  # done by DuckDB for every 2 MB
+        setup.publisher.publish(TEN)
+
+    for _ in range(4):
+        add(1000)
+    assert row_groups(setup) == (4, 4)
+    add(1)
+    assert row_groups(setup) == (1, 1)
+    assert setup.read() == 4001
+
+
 @pytest.mark.parametrize(
     ("cpu", "wall", "pause"), [(0.1, 0.1, 2.0), (0.05, 2.5, 10.0)], ids=["computing", "waiting for CPU or disk"]
 )

@@ -23,7 +23,7 @@ import duckdb
 
 from tollgate.ledger.durable_files import keep_aside
 from tollgate.ledger.reports import too_many_open
-from tollgate.ledger.schema import add_usage_columns, transaction
+from tollgate.ledger.schema import add_usage_columns, choose_merging, transaction
 from tollgate.ledger.usage_row import comments, create_table, sql_text
 from tollgate.ledger.usage_source import HOUR, UsageSource
 from tollgate.wording import first_line
@@ -151,6 +151,7 @@ class Publisher:
                 if newest is None or found >= newest:
                     return False
                 shutil.copyfile(path, temporary)
+                choose_merging(connection, newest - found)
                 with _attached(connection, temporary):
                     add_usage_columns(connection, "published.usage")
                     self._source.copy(hour, found, "published.usage")

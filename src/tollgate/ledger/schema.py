@@ -14,6 +14,10 @@ import duckdb
 from tollgate.errors import TollgateError
 from tollgate.ledger.usage_row import COLUMNS, base_type, comments, create_table
 
+_ENOUGH_ROWS = 1000
+_MOST_MERGES = 4
+"""Merges at one commit; each makes a row group of at most 122,880 rows, which takes up to half a second."""
+
 VERSIONS: tuple[tuple[str, ...], ...] = (
     (
         "CREATE TABLE progress (name VARCHAR NOT NULL, seq BIGINT NOT NULL)",
@@ -85,6 +89,15 @@ def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         with contextlib.suppress(duckdb.Error):  # a connection too broken to roll back is opened anew by the caller
             connection.execute("ROLLBACK")
         raise
+
+
+def choose_merging(connection: duckdb.DuckDBPyConnection, rows: int) -> None:
+    """Before `rows` usage rows are added: whether the commit also merges DuckDB's small row groups into larger ones.
+
+    It reads, compresses and writes each row several times for that, which costs as much as adding it. Many rows make
+    row groups that are large enough; after a busy time the commits of few rows merge those, a few at a time.
+    """
+    connection.execute(f"SET max_vacuum_tasks = {0 if rows >= _ENOUGH_ROWS else _MOST_MERGES}")
 
 
 def add_usage_columns(connection: duckdb.DuckDBPyConnection, table: str) -> None:

@@ -24,7 +24,7 @@ from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger.documents import FOLDER_NAME, LARGE, Documents
 from tollgate.ledger.interface import Snapshot
 from tollgate.ledger.records import Account, Generation, Grant, KeyRecord, Record, columns_of, decode, fitting
-from tollgate.ledger.schema import migrate, transaction
+from tollgate.ledger.schema import choose_merging, migrate, transaction
 from tollgate.ledger.segments import Entry
 from tollgate.ledger.usage_row import ROW_COLUMNS, base_type
 from tollgate.wire import PENDING
@@ -142,6 +142,7 @@ class Store:
         """Store a batch of events, in order, in one transaction."""
         if not entries:
             return
+        choose_merging(self.connection, len(entries))
         with transaction(self.connection):
             lines: list[bytes] = []
             for seq, kind, line in entries:
