@@ -187,13 +187,13 @@ def test_encrypted_reasoning_of_another_provider_is_reported() -> None:
     assert made.lost == ["reasoning of earlier turns"]
 
 
-def test_the_title_of_a_search_result_is_sent() -> None:
+def test_the_title_and_the_source_of_a_search_result_are_sent() -> None:
     body = request()
     body["messages"][2]["content"][0]["content"] = [
         {"type": "search_result", "source": "https://s", "title": "T", "content": [{"type": "text", "text": "found"}]}
     ]
     sent = convert_request(mapping("messages"), mapping("gemini"), body, context()).body
-    assert sent["contents"][2]["parts"][0]["functionResponse"]["response"] == {"output": "T\n\nfound"}
+    assert sent["contents"][2]["parts"][0]["functionResponse"]["response"] == {"output": "T (https://s)\n\nfound"}
 
 
 @pytest.mark.parametrize("client", ["messages", "responses"])
