@@ -14,9 +14,10 @@ import duckdb
 from tollgate.errors import TollgateError
 from tollgate.ledger.usage_row import COLUMNS, base_type, comments, create_table
 
-_ENOUGH_ROWS = 1000
-_MOST_MERGES = 4
-"""Merges at one commit; each makes a row group of at most 122,880 rows, which takes up to half a second."""
+_MANY_ROWS = 1000
+_MERGE_EVERY, _MERGE_DURING = 250_000, 10_000
+"""Every 250,000 rows some commits merge, those of the next 10,000: until then there are at most about 50 row groups,
+each of which takes 75 KB of memory in an open file."""
 
 VERSIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -91,13 +92,14 @@ def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         raise
 
 
-def choose_merging(connection: duckdb.DuckDBPyConnection, rows: int) -> None:
-    """Before `rows` usage rows are added: whether the commit also merges DuckDB's small row groups into larger ones.
+def choose_merging(connection: duckdb.DuckDBPyConnection, rows: int, last_seq: int) -> None:
+    """Before `rows` usage rows are added, the last one with this `seq`: whether DuckDB is to merge small row groups.
 
-    It reads, compresses and writes each row several times for that, which costs as much as adding it. Many rows make
-    row groups that are large enough; after a busy time the commits of few rows merge those, a few at a time.
+    Merging at each commit costs more than adding the rows: every time it compresses up to 700,000 older rows anew,
+    which takes seconds. Many rows make row groups that do for a while.
     """
-    connection.execute(f"SET max_vacuum_tasks = {0 if rows >= _ENOUGH_ROWS else _MOST_MERGES}")
+    merge = rows < _MANY_ROWS or last_seq % _MERGE_EVERY < _MERGE_DURING
+    connection.execute(f"SET max_vacuum_tasks = {100 if merge else 0}")
 
 
 def add_usage_columns(connection: duckdb.DuckDBPyConnection, table: str) -> None:

@@ -142,7 +142,7 @@ class Store:
         """Store a batch of events, in order, in one transaction."""
         if not entries:
             return
-        choose_merging(self.connection, len(entries))
+        choose_merging(self.connection, len(entries), entries[-1].seq)
         with transaction(self.connection):
             lines: list[bytes] = []
             for seq, kind, line in entries:
