@@ -167,7 +167,7 @@ class Publisher:
                 self._keep_aside(path, hour)
         with _attached(connection, temporary):
             with transaction(connection):  # without it each waits for the disk
-                for statement in (create_table("published.usage"), *comments("published.usage")):
+                for statement in (create_table("published.usage", for_readers=True), *comments("published.usage")):
                     connection.execute(statement)
             self._source.copy(hour, 0, "published.usage")
         return True

@@ -29,6 +29,8 @@ class Column(NamedTuple):
 
 
 _MONEY = "DECIMAL(38,12)"
+_FREE_TEXTS = frozenset({"end_user", "lost", "earlier_attempts", "metadata"})
+"""Texts that may be different in every row, and are absent in most."""
 
 
 @dataclass
@@ -195,9 +197,18 @@ def base_type(column: Column) -> str:
     return column.type.removesuffix(" NOT NULL")
 
 
-def create_table(name: str) -> str:
-    """`CREATE TABLE` for usage rows under this (qualified) name."""
-    return f"CREATE TABLE {name} ({', '.join(f'{c.name} {c.type}' for c in COLUMNS)})"
+def create_table(name: str, *, for_readers: bool = False) -> str:
+    """`CREATE TABLE` for usage rows under this (qualified) name. `for_readers`: in a published file, whose format has
+    several ways to compress texts. DuckDB would try each of them with each column for every few rows; the best is
+    known."""
+    columns = (f"{c.name} {c.type}{_compression(c) if for_readers else ''}" for c in COLUMNS)
+    return f"CREATE TABLE {name} ({', '.join(columns)})"
+
+
+def _compression(column: Column) -> str:
+    if base_type(column) != "VARCHAR" or column.name in _FREE_TEXTS:
+        return ""
+    return f" USING COMPRESSION {'fsst' if column.name == 'request_id' else 'dictionary'}"
 
 
 def sql_text(value: str) -> str:
