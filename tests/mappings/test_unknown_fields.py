@@ -32,6 +32,8 @@ WHOLE = {
         "metadata None",
         "tool_choice web_search",  # reported as lost by its type
         "response_format xml",
+        "response_format None",  # without a type, reported as lost as a whole
+        "response_format.json_schema None",
         "response_format.value object",  # a schema, passed on unchanged
         "web_search_options None",  # reported as lost with everything in it
         "messages[].content[] reference",  # reported as lost by its type
@@ -73,6 +75,8 @@ WHOLE = {
         "messages[].content[] container_upload",
         "messages[].content[] fallback",
         "tool_choice some",
+        "output_config.format xml",
+        "output_config.format None",  # without a type, reported as lost as a whole
     },
 }
 """Fields that are passed on with everything in them, and the kind of object there."""
