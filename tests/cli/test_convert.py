@@ -127,6 +127,13 @@ def test_an_invalid_body_is_reported_with_its_file(tmp_path: Path, given: str, m
     assert (result.exit_code, result.stderr.startswith(f"{file}{message[1:]}")) == (1, True), result.stderr
 
 
+@pytest.mark.parametrize("given", ["", "[]", "not a stream\n"], ids=["empty", "empty list", "text"])
+def test_a_file_without_events_is_reported(given: str) -> None:
+    result = run("--from", "chat", "--to", "messages", "--stream", body=given)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "-: found no events, wanted an event stream, a JSON array or JSON lines\n"
+
+
 def test_requests_and_answers_may_be_lists(tmp_path: Path) -> None:
     (tmp_path / "mappings").mkdir()
     (tmp_path / "mappings" / "bare.yaml").write_text(

@@ -217,7 +217,9 @@ def _read(raw: bytes, name: str, what: str, framing: Framing | None, dataless: f
     that may have no data."""
     try:
         if what == "stream":
-            return _events(raw, framing, dataless)
+            return _events(raw, framing, dataless) or fail(
+                f"{name}: found no events, wanted an event stream, a JSON array or JSON lines"
+            )
         given = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         fail(f"{name}: found no JSON: {error}")
