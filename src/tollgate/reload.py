@@ -85,7 +85,7 @@ class Reloader:
                     self._seen = await asyncio.to_thread(self._watched_now, self._seen, before.gateway)
             self._holder.stale = False
             self.state = ReloadState(count=self.state.count + 1)
-            log.info("configuration reloaded: %d providers", len(runtime.gateway.providers))
+            log.info("configuration reloaded; providers: %d", len(runtime.gateway.providers))
             _log_switched(before.gateway, runtime.gateway)
             _log_restart_needed(before.gateway, runtime.gateway)
             return self.state
