@@ -464,6 +464,14 @@ def test_only_beta_headers_known_to_a_cloud_are_sent_to_it(provider):
     assert "anthropic-beta" not in native_headers(request_headers, offer.headers(request_headers), offer.made_headers)
 
 
+@pytest.mark.parametrize("provider", ["bedrock", "bedrock-mantle", "vertex", "azure-ai"])
+def test_clouds_get_the_beta_for_verdicts_on_calls(provider):
+    # Without it Claude Code's `safeguards` are a 400: BerriAI/litellm pull 42288.
+    offer = next(offer for offer in offers(provider) if offer.endpoint == "messages")
+    word = "dangerous-tool-use-2026-09-03"
+    assert offer.headers({"anthropic-beta": f"afk-mode-2026-01-31, {word}"})["anthropic-beta"] == word
+
+
 @pytest.mark.parametrize("provider", ["anthropic", "bedrock-mantle", "vertex"])
 def test_the_beta_for_bound_thinking_is_sent_only_with_converted_requests(provider):
     # block_binding without its beta is a 400. The beta adds members to responses, which a client's own request
