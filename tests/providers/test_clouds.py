@@ -472,6 +472,23 @@ def test_clouds_get_the_beta_for_verdicts_on_calls(provider):
     assert offer.headers({"anthropic-beta": f"afk-mode-2026-01-31, {word}"})["anthropic-beta"] == word
 
 
+@pytest.mark.parametrize(
+    ("provider", "sent", "expected"),
+    [
+        ("bedrock", "advanced-tool-use-2025-11-20", "tool-search-tool-2025-10-19"),
+        ("bedrock-mantle", "advanced-tool-use-2025-11-20", "tool-search-tool-2025-10-19"),
+        ("bedrock-mantle", "mid-conversation-output-config-2026-07-01", "per-turn-control-2026-07-01"),
+        ("vertex", "advanced-tool-use-2025-11-20", "tool-search-tool-2025-10-19"),
+        ("azure-ai", "advanced-tool-use-2025-11-20", "advanced-tool-use-2025-11-20"),
+        ("azure-ai", "mid-conversation-output-config-2026-07-01", "per-turn-control-2026-07-01"),
+    ],
+)
+def test_a_beta_is_sent_by_the_name_it_has_at_a_cloud(provider, sent, expected):
+    # the fields of a beta that is dropped are a 400
+    offer = next(offer for offer in offers(provider) if offer.endpoint == "messages")
+    assert offer.headers({"anthropic-beta": sent})["anthropic-beta"] == expected
+
+
 @pytest.mark.parametrize("provider", ["anthropic", "bedrock-mantle", "vertex"])
 def test_the_beta_for_bound_thinking_is_sent_only_with_converted_requests(provider):
     # block_binding without its beta is a 400. The beta adds members to responses, which a client's own request
