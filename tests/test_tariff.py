@@ -236,6 +236,13 @@ def test_a_service_tier_replaces_the_prices_it_has():
     assert cost(Usage(input=10, output=10), prices, service_tier="fast", **FLEX) == Decimal(185)
 
 
+def test_the_tier_fast_has_the_prices_of_priority_if_it_has_none():
+    tiers = {"priority": exact({"prompt": "2"})}
+    assert cost(Usage(input=10), {"prompt": "1"}, service_tier="fast", service_tiers=tiers) == Decimal(20)
+    own = tiers | {"fast": exact({"prompt": "3"})}
+    assert cost(Usage(input=10), {"prompt": "1"}, service_tier="fast", service_tiers=own) == Decimal(30)
+
+
 def test_a_service_tier_keeps_its_ratio_on_a_long_prompt():
     long = (row({"prompt": "2", "completion": "3"}, min_prompt_tokens=100),)
     assert cost(

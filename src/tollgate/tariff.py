@@ -10,7 +10,8 @@ The prices of a request are found in these steps. Each step replaces only the pr
    than"), the other bounds are inclusive, all prompt tokens count (cached ones too), `thinking` is whether the model
    reasoned, `word` is a word of the request or of its usage;
 4. the service tier: its price, scaled as steps 2 and 3 scaled the base price, so that "half price" stays half price
-   for a long prompt. A tier that is named in `multipliers` multiplies all token prices;
+   for a long prompt. A tier that is named in `multipliers` multiplies all token prices. `fast` is the newer name of
+   `priority`, where only that has a price;
 5. every other name of `multipliers` that is a word of the request or of its usage (a faster mode, a region): it
    multiplies all token prices too.
 """
@@ -43,6 +44,9 @@ _FALLBACKS = (
     ("image_output_token", "completion"),
 )
 """(price, the price used where it is absent or empty). "0" is a price: free."""
+
+_OLDER_NAMES: Mapping[str | None, str] = {"fast": "priority"}
+"""Service tiers that price lists know by an older name: newer models report the new one, whichever was asked for."""
 
 
 @dataclass(slots=True)
@@ -138,7 +142,7 @@ class Tariff:
         """The prices of a request of this size at this moment. `words` are those of the request and of its
         usage, which may name multipliers and `volumes` rows."""
         pricing = self.pricing
-        tier = service_tier if service_tier in pricing.service_tiers or service_tier in pricing.multipliers else None
+        tier = next((name for name in (service_tier, _OLDER_NAMES.get(service_tier)) if self._has_tier(name)), None)
         factors = tuple(name for name in pricing.multipliers if name in words and name != tier) if words else ()
         if self.simple and tier is None and not factors:
             return self.base
@@ -152,6 +156,9 @@ class Tariff:
         if found is None:
             found = self._memo[key] = self._combine(*key)
         return found
+
+    def _has_tier(self, name: str | None) -> bool:
+        return name in self.pricing.service_tiers or name in self.pricing.multipliers
 
     def _combine(
         self, rows: tuple[int, ...], windows: tuple[int, ...], tier: str | None, factors: tuple[str, ...]

@@ -100,6 +100,7 @@ async def spent(here: Any, body: dict[str, Any], path: str = "/v1/chat/completio
         ("flex", None, "0.5"),
         ("flex", "default", "1"),
         (None, "priority", "2"),
+        ("priority", "fast", "2"),
         ("auto", "priority", "2"),
         ("priority", "default", "1"),
         ("batch", None, "1"),
