@@ -169,6 +169,29 @@ def test_a_messages_tool_loop(anthropic_client):
     assert second.content[-1].text == 'The tool said: {"city":"Rome"}; {"city":"Rome"}'.replace('":"', '": "')
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_messages_tool_runner_continues_without_a_stored_thread(anthropic_client, stream):
+    """It begins with a `thread` and sends only what is new, unless the service says that it stores none."""
+
+    @anthropic.beta_tool
+    def get(city: str) -> str:
+        """Look a city up.
+
+        Args:
+            city: Which one.
+        """
+        return f"{city} is sunny"
+
+    done = anthropic_client.beta.messages.tool_runner(
+        model="echo",
+        max_tokens=500,
+        messages=[{"role": "user", "content": "Rome [[tools=2]] [[think]]"}],
+        tools=[get],
+        stream=stream,
+    ).until_done()
+    assert done.content[-1].text == "The tool said: Rome is sunny; Rome is sunny"
+
+
 async def test_the_async_messages_client_streams_a_tool_call(sandbox_url):
     async with (
         anthropic.AsyncAnthropic(base_url=sandbox_url, api_key="none") as anthropic_client,

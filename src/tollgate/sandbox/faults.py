@@ -54,6 +54,8 @@ class Fault(Exception):
     param: str | None = None
     code: str | None = None
     kind: str | None = None
+    details_code: str | None = None
+    """The code of the messages dialect that a client acts on."""
     headers: dict[str, str] = field(default_factory=dict)
 
     def detail(self, dialect: str) -> dict[str, object]:
@@ -61,7 +63,8 @@ class Fault(Exception):
         text = self.message or _TEXTS.get(self.status, f"The sandbox was asked to fail with {self.status}.")
         if dialect == "messages":
             kind = self.kind or _MESSAGES_KINDS.get(self.status, "api_error")
-            return {"type": kind, "message": self.messages_text or text}
+            details = {"details": {"error_code": self.details_code}} if self.details_code else {}
+            return {"type": kind, "message": self.messages_text or text, **details}
         kind = self.kind or _CHAT_KINDS.get(self.status, "server_error")
         code = self.code or _CHAT_CODES.get(self.status)
         return {"message": text, "type": kind, "param": self.param, "code": code}

@@ -22,6 +22,8 @@ def read(body: Mapping[str, object], headers: Mapping[str, str], *, counting_onl
     messages = as_list(body["messages"], "messages")
     if not messages:
         raise Fault(400, "messages: at least one message is required")
+    if body.get("thread") is not None:  # The official clients' tool runner then sends the whole conversation.
+        raise Fault(400, "thread: conversations are not stored here", details_code="thread_unsupported_request")
     gather = Gather()
     tools = _tools(gather, body)
     for block in _blocks(body.get("system"), "system"):
