@@ -81,8 +81,8 @@ class Publisher:
         self._shared = shared
         self._suffix = _suffix(instance)
         self._rechecks = False
-        self._lacking: set[datetime] = set()
-        """Hours whose file is still to be checked or written; found at the start."""
+        self._lacking: dict[datetime, int] = {}
+        """Hours whose file is still to be checked or written, each with its highest `seq`; found at the start."""
 
     @property
     def behind(self) -> bool:
@@ -105,35 +105,37 @@ class Publisher:
         published, applied = source.progress()
         if applied == published and not self._rechecks and not self._lacking:
             return 0
-        hours = set(source.hours(published))
+        hours = source.hours(published)
         if self._rechecks:
             known = source.hours()
-            # rows from a time when the clock was set ahead must not decide which hours are the newest
-            newest = min(known[-1], naive(now)) if known else naive(now)
-            young = {hour for hour in known if hour >= newest - _RECHECK}
+            # rows from a time when the clock was set ahead must not decide which hours are the latest
+            latest = min(max(known), naive(now)) if known else naive(now)
+            young = {hour: seq for hour, seq in known.items() if hour >= latest - _RECHECK}
             hours |= young
             # A gateway that publishes alone owns files of every name: after a change of `instance`, a second copy of
             # each hour would count its rows twice.
             names = f"*/[0-9][0-9]{self._suffix}.duckdb" if self._shared else "*/*.duckdb"
             there = {(path.parent.name, path.name[:2]) for path in self._directory.glob(names)}
-            self._lacking = young | {hour for hour in known if (f"{hour:%Y-%m-%d}", f"{hour:%H}") not in there}
+            self._lacking = young | {
+                hour: seq for hour, seq in known.items() if (f"{hour:%Y-%m-%d}", f"{hour:%H}") not in there
+            }
             self._rechecks = False
         written = 0
         ends = time.monotonic() + _TURN_SECONDS
-        for hour in [*sorted(hours), *sorted(self._lacking - hours)]:
+        for hour, newest in [*sorted(hours.items()), *sorted(self._lacking.items())]:
             if written and time.monotonic() > ends:
                 return written  # the store waits for this thread; the next turn goes on from here
-            written += self._publish_hour(hour, final=hour + HOUR <= naive(now))
-            self._lacking.discard(hour)
+            written += self._publish_hour(hour, newest, final=hour + HOUR <= naive(now))
+            self._lacking.pop(hour, None)
         source.set_published(applied)
         return written
 
-    def _publish_hour(self, hour: datetime, *, final: bool) -> int:
+    def _publish_hour(self, hour: datetime, newest: int, *, final: bool) -> int:
         path = self.path(hour)
         temporary = path.with_name(f".{path.stem}.tmp")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            if not self._extend(path, temporary, hour):
+            if not self._extend(path, temporary, hour, newest):
                 return 0
             if final:
                 with open(temporary, "rb") as file:
@@ -144,14 +146,14 @@ class Publisher:
             temporary.with_name(temporary.name + ".wal").unlink(missing_ok=True)
         return 1
 
-    def _extend(self, path: Path, temporary: Path, hour: datetime) -> bool:
-        """Make `temporary` the file with the hour's new rows added; False when there are none."""
+    def _extend(self, path: Path, temporary: Path, hour: datetime, newest: int) -> bool:
+        """Make `temporary` the file with the hour's new rows added, up to the one with the `seq` `newest`; False when
+        there are none."""
         connection = self._source.connection
         if path.exists():
-            newest = self._source.newest(hour)
             try:
                 found = self._highest_in(path)
-                if newest is None or found >= newest:
+                if found >= newest:
                     return False
                 shutil.copyfile(path, temporary)
                 choose_merging(connection, newest - found, newest)

@@ -27,11 +27,8 @@ class UsageSource(Protocol):
     def set_published(self, seq: int) -> None:
         """Store the highest `seq` that is published."""
 
-    def hours(self, after: int = 0) -> list[datetime]:
-        """The hours that have rows with a higher `seq`, oldest first."""
-
-    def newest(self, hour: datetime) -> int | None:
-        """The highest `seq` of an hour; None without rows."""
+    def hours(self, after: int = 0) -> dict[datetime, int]:
+        """The hours that have rows with a higher `seq`, oldest first, each with its highest `seq`."""
 
     def is_whole(self, hour: datetime) -> bool:
         """Whether no row of the hour was removed because of its age."""
@@ -56,17 +53,9 @@ class StoreSource:
     def set_published(self, seq: int) -> None:
         self._store.set_progress("published", seq)
 
-    def hours(self, after: int = 0) -> list[datetime]:
-        return [
-            row[0]
-            for row in self._store.read(
-                "SELECT DISTINCT date_trunc('hour', time) AS hour FROM usage WHERE seq > ? ORDER BY hour", [after]
-            )
-        ]
-
-    def newest(self, hour: datetime) -> int | None:
-        found = self._store.read("SELECT max(seq) FROM usage WHERE time >= ? AND time < ?", [hour, hour + HOUR])[0][0]
-        return None if found is None else int(found)
+    def hours(self, after: int = 0) -> dict[datetime, int]:
+        found = "SELECT date_trunc('hour', time) AS hour, max(seq) FROM usage WHERE seq > ? GROUP BY hour ORDER BY hour"
+        return dict(self._store.read(found, [after]))
 
     def is_whole(self, hour: datetime) -> bool:
         return not self._store.read("SELECT 1 FROM removed WHERE day = ? LIMIT 1", [hour.date()])

@@ -66,26 +66,16 @@ class SharedRows:
             "UPDATE tollgate.instances SET published = greatest(published, $2) WHERE name = $1", self._instance, seq
         )
 
-    def hours(self, after: int = 0) -> list[datetime]:
-        return [
-            naive(row["hour"])
+    def hours(self, after: int = 0) -> dict[datetime, int]:
+        return {
+            naive(row["hour"]): row["newest"]
             for row in self._rows(
-                "SELECT DISTINCT date_trunc('hour', time) AS hour FROM tollgate.usage WHERE instance = $1 AND seq > $2 "
-                "ORDER BY 1",
+                "SELECT date_trunc('hour', time) AS hour, max(seq) AS newest FROM tollgate.usage WHERE instance = $1 "
+                "AND seq > $2 GROUP BY 1 ORDER BY 1",
                 self._instance,
                 after,
             )
-        ]
-
-    def newest(self, hour: datetime) -> int | None:
-        start = hour.replace(tzinfo=UTC)
-        newest: int | None = self._rows(
-            "SELECT max(seq) AS newest FROM tollgate.usage WHERE instance = $1 AND time >= $2 AND time < $3",
-            self._instance,
-            start,
-            start + HOUR,
-        )[0]["newest"]
-        return newest
+        }
 
     def is_whole(self, hour: datetime) -> bool:
         return not self._rows(
