@@ -148,13 +148,12 @@ class LastBlock(bytes):
 
 
 _ID_HEX = 24
-_drawn = ""
+_drawn: list[str] = []
 
 
 def new_request_id() -> str:
     """`req_` and 24 random hexadecimal characters (CLIENTS 3c); random bytes are drawn for many ids at a time."""
-    global _drawn
     if not _drawn:
-        _drawn = secrets.token_hex(_ID_HEX * 128)
-    made, _drawn = _drawn[:_ID_HEX], _drawn[_ID_HEX:]
-    return "req_" + made
+        drawn = secrets.token_hex(_ID_HEX * 128)
+        _drawn.extend(drawn[at : at + _ID_HEX] for at in range(0, len(drawn), _ID_HEX))
+    return "req_" + _drawn.pop()
