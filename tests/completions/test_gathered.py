@@ -112,6 +112,34 @@ async def test_a_client_of_the_same_format_loses_nothing_when_a_stream_is_gather
         )
 
 
+@pytest.mark.parametrize("path", ["chat/completions", "messages", "responses"])
+async def test_a_stream_is_gathered_only_for_long_answers_where_the_route_says_so(tmp_path, path):
+    chat = CHAT.replace("whole: false", "whole: 4096")
+    limit = "max_output_tokens" if path == "responses" else "max_tokens"
+    ask = {"model": "acme/one", "input": "Hi"} if path == "responses" else ASK
+    seen = []
+    async with inprocess(
+        tmp_path,
+        providers={"acme": chat},
+        apps={"acme": replying(blocks=sse_blocks(CHUNKS), headers=SSE, seen=seen)},
+    ) as here:
+        reply = await here.post(f"/v1/{path}", {**ask, limit: 4097})
+        assert reply.status_code == 200
+        assert json.loads(seen[0][3])["stream"] is True
+    seen.clear()
+    whole = {
+        "id": "c1",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}],
+    }
+    async with inprocess(
+        tmp_path / "short",
+        providers={"acme": chat},
+        apps={"acme": replying(blocks=[json.dumps(whole).encode()], headers=JSON, seen=seen)},
+    ) as here:
+        assert (await here.post(f"/v1/{path}", {**ask, limit: 4096})).status_code == 200
+        assert not json.loads(seen[0][3]).get("stream")
+
+
 FAILURES = {
     "an error after some text": (
         sse_blocks([*CHUNKS[:2], {"error": {"message": "overheated", "code": 500}}]),

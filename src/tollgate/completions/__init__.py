@@ -21,7 +21,7 @@ from tollgate.completions.polling import Job, streamed_job
 from tollgate.completions.request import CompletionRequest, read_request
 from tollgate.completions.retry import settle_failure, try_routes
 from tollgate.completions.sealed import holds_sealed
-from tollgate.completions.sending import asks_stream, send
+from tollgate.completions.sending import asks_stream, gives_whole, send
 from tollgate.completions.stateful import StateNotFound, ThreadUnsupported, check_looked_up, provider_for
 from tollgate.completions.stream import stream_reply
 from tollgate.completions.whole import whole_reply
@@ -120,7 +120,9 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
     answer = await send(exchange, offer)
     job: Job | None = None
     try:
-        if not exchange.attempt.converts and (offer.marked or not (offer.streams if exchange.stream else offer.whole)):
+        if not exchange.attempt.converts and (
+            offer.marked or not (offer.streams if exchange.stream else gives_whole(exchange, offer))
+        ):
             if exchange.is_long():
                 await run_off_loop(convert_instead, exchange, offer)
             else:
@@ -134,7 +136,7 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
                 reply.stream = job.cancelled_early(reply.stream)
             return reply
         try:
-            return await (whole_reply if offer.whole else gathered_reply)(exchange, offer, answer)
+            return await (whole_reply if gives_whole(exchange, offer) else gathered_reply)(exchange, offer, answer)
         except MappingFailure as failure:  # no byte was sent and no row written yet, so another route may be tried
             raise AttemptFailed(unfit_answer(offer, failure)) from None
     except BaseException:

@@ -17,7 +17,6 @@ from tollgate.completions.needs import MEDIA_BYTES
 from tollgate.tariff import upper_bound
 from tollgate.tokenizer.texts import count_pictures
 from tollgate.tokens import estimate
-from tollgate.wire import CLIENT_FORMATS
 
 if TYPE_CHECKING:
     from tollgate.completions.exchange import Exchange
@@ -47,12 +46,7 @@ _KEPT = frozenset({"previous_response_id", "conversation", "thread", "prompt"})
 def most_it_costs(exchange: Exchange, offer: Offer, needs: Needs, outline: str) -> Decimal:
     """USD to hold for a request at the prices of `offer`; `outline` is that of `body.outline_of`."""
     dialect, body, tariff = exchange.inbound.dialect, exchange.body, offer.tariff
-    most = 0
-    for name in CLIENT_FORMATS[dialect].limit_fields:
-        limit = body.get(name)
-        if isinstance(limit, int) and limit > most:
-            most = limit
-    most = most or offer.model.max_output or _DEFAULT_OUTPUT
+    most = exchange.most_output or offer.model.max_output or _DEFAULT_OUTPUT
     several = body.get("n")
     if isinstance(several, int) and several > 1:
         most *= several

@@ -24,6 +24,7 @@ from tollgate.services import CLIENT_LEFT, Headers, Inbound, Services, dropped_t
 from tollgate.tariff import Charge, no_charge, price_usage
 from tollgate.tokenizer.texts import count_pictures
 from tollgate.usage import Usage, from_hub
+from tollgate.wire import CLIENT_FORMATS
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -76,6 +77,8 @@ class Exchange:
     """The mapping of the client's format."""
     rates: Mapping[str, Decimal] = field(init=False)
     """The exchange rates when the request came, whatever a reload changes."""
+    most_output: int = field(init=False)
+    """The output tokens that the client allows; 0 if it sets no limit."""
     size: int = field(init=False)
     """Length of the client's body in bytes; a `large` body (`off_loop.is_large`) is freed early."""
     large: bool = field(init=False)
@@ -84,6 +87,8 @@ class Exchange:
         runtime = self.services.runtime.current
         self.client_format = runtime.mappings[self.inbound.dialect]
         self.rates = runtime.gateway.credits.rates
+        limits = [self.body.get(name) for name in CLIENT_FORMATS[self.inbound.dialect].limit_fields]
+        self.most_output = max((limit for limit in limits if isinstance(limit, int)), default=0)
         self.size = size = len(self.inbound.body)
         self.large = is_large(size)
 

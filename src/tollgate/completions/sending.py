@@ -129,7 +129,7 @@ async def converted_document(exchange: Exchange, offer: Offer) -> Any:
     hub = await run_off_loop(_hub_of, exchange, offer, context) if long else _hub_of(exchange, offer, context)
     if not offer.streams and "stream" in hub:
         hub = {name: value for name, value in hub.items() if name != "stream"}
-    elif not offer.whole and not exchange.stream:
+    elif not exchange.stream and not gives_whole(exchange, offer):
         hub = {**hub, "stream": True}
     context.request = hub
     try:
@@ -165,7 +165,12 @@ def _hub_of(exchange: Exchange, offer: Offer, context: Context) -> dict[str, Any
 
 def asks_stream(exchange: Exchange, offer: Offer) -> bool:
     """Whether the route is asked for a stream: the client wants one and the route can stream, or it can only stream."""
-    return exchange.stream and offer.streams or not offer.whole
+    return exchange.stream and offer.streams or not gives_whole(exchange, offer)
+
+
+def gives_whole(exchange: Exchange, offer: Offer) -> bool:
+    """Whether the route gives an answer of the length that the client allows as a whole."""
+    return offer.whole and (offer.longest_whole is None or exchange.most_output <= offer.longest_whole)
 
 
 def context_of(exchange: Exchange, offer: Offer, kind: type[Context] = Context) -> Context:

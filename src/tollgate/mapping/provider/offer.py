@@ -114,6 +114,8 @@ class Offer:
     answer is polled the file has the address of a stream. If not, the whole answer is requested."""
     whole: bool = field(init=False)
     """Whether this upstream gives whole answers. If not, a stream is requested and put together."""
+    longest_whole: int | None = field(init=False)
+    """The most output tokens that a whole answer may be asked for; above it a stream is requested and put together."""
     marked: bool = field(init=False)
     """Whether answers are converted because of marks in their text, also where the formats match."""
 
@@ -132,6 +134,8 @@ class Offer:
             streams, whole = streams and polling.stream is not None, polling.again is not None
         object.__setattr__(self, "streams", streams)
         object.__setattr__(self, "whole", whole)
+        longest = can.get("whole")
+        object.__setattr__(self, "longest_whole", longest if type(longest) is int else None)
         object.__setattr__(self, "marked", self.in_text is not None and self.in_text.native)
         object.__setattr__(self, "shaped", bool(self.prepares) or self.sends is not None)
         object.__setattr__(self, "minter", str(can.get("signatures_of") or ""))
