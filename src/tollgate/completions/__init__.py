@@ -120,9 +120,8 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
     answer = await send(exchange, offer)
     job: Job | None = None
     try:
-        if not exchange.attempt.converts and (
-            offer.marked or not (offer.streams if exchange.stream else gives_whole(exchange, offer))
-        ):
+        whole = gives_whole(exchange, offer)
+        if not exchange.attempt.converts and (offer.marked or not (offer.streams if exchange.stream else whole)):
             if exchange.is_long():
                 await run_off_loop(convert_instead, exchange, offer)
             else:
@@ -136,7 +135,7 @@ async def _answer(exchange: Exchange, offer: Offer) -> Reply:
                 reply.stream = job.cancelled_early(reply.stream)
             return reply
         try:
-            return await (whole_reply if gives_whole(exchange, offer) else gathered_reply)(exchange, offer, answer)
+            return await (whole_reply if whole else gathered_reply)(exchange, offer, answer)
         except MappingFailure as failure:  # no byte was sent and no row written yet, so another route may be tried
             raise AttemptFailed(unfit_answer(offer, failure)) from None
     except BaseException:

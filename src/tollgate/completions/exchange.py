@@ -87,8 +87,11 @@ class Exchange:
         runtime = self.services.runtime.current
         self.client_format = runtime.mappings[self.inbound.dialect]
         self.rates = runtime.gateway.credits.rates
-        limits = [self.body.get(name) for name in CLIENT_FORMATS[self.inbound.dialect].limit_fields]
-        self.most_output = max((limit for limit in limits if isinstance(limit, int)), default=0)
+        self.most_output = 0
+        for name in CLIENT_FORMATS[self.inbound.dialect].limit_fields:
+            limit = self.body.get(name)
+            if isinstance(limit, int) and limit > self.most_output:
+                self.most_output = limit
         self.size = size = len(self.inbound.body)
         self.large = is_large(size)
 
