@@ -170,7 +170,7 @@ def test_a_document_to_which_no_edit_applies_is_returned_as_the_same_object():
     given = {"m": [{"role": "user"}], "x": 1}
     text = (
         '- rename: {a: b, "$.m[*].c": d}\n- drop: [e, $..f]\n- values: {"$.m[*].role": {developer: system}}\n- clamp: '
-        "{x: [0, 2]}\n- default: {x: 3}"
+        "{x: [0, 2]}\n- default: {x: 3}\n- set: {x: '{{ $old | clip(none, 2) }}', \"$.m[*].role\": $old, $: $}"
     )
     assert edits(text)(given, Context()) is given
 

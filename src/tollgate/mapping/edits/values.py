@@ -29,7 +29,8 @@ def _assign(slot: Slot, node: Node) -> None:
         return
     name = slot.place.temp("s")
     slot.place.add(f"{name} = {made.py}")
-    with slot.place.block(f"if {name} is not None"):
+    # The value that is there already is not written: the client's own bytes are sent where no edit changes anything.
+    with slot.place.block(f"if {name} is not None and {name} is not {slot.value}"):
         slot.put(name)
 
 
