@@ -120,16 +120,17 @@ async def test_services_that_share_their_keys_receive_each_others_reasoning(tmp_
         assert b.seen[0]["input"] == history("a whole")
 
 
-async def test_a_compacted_history_is_sent_only_to_providers_that_can_read_it(tmp_path):
+@pytest.mark.parametrize("kind", ["compaction", "context_compaction"])
+async def test_a_compacted_history_is_sent_only_to_providers_that_can_read_it(tmp_path, kind):
     a, b, gateway = two_services(tmp_path)
-    a.kind = "compaction"
+    a.kind = kind
     async with gateway as here:
         await here.post("/v1/responses", {**ASK, "input": history()})
-        past = history("a whole", kind="compaction")
+        past = history("a whole", kind=kind)
         a.down = True
         assert (await here.post("/v1/responses", {**ASK, "input": past})).status_code == 500 and not b.seen
     a, b, gateway = two_services(tmp_path / "other", model="acme/two_services")
-    a.kind = "compaction"
+    a.kind = kind
     async with gateway as here:
         await here.post("/v1/responses", {**ASK, "input": history()})
         refused = await here.post("/v1/responses", {**ASK, "model": "acme/two_services", "input": past})

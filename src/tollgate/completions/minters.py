@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 DIALECT = "responses"
 FIELD = "encrypted_content"
 _MARK = f'"{FIELD}"'
-COMPACTION = "compaction"
+COMPACTION = {"compaction", "context_compaction", "compaction_summary"}
+"""The item's type, that of Codex, and an older name."""
 NOBODY: Mapping[str, str] = {}
 _ELSEWHERE = "\0"
 """The minter of items that a provider could not read; no `Offer.minter` has this value."""
@@ -63,7 +64,7 @@ def unreadable(minters: Mapping[str, str], offer: Offer) -> frozenset[str]:
 def readers(offers: list[Offer], minters: Mapping[str, str], body: dict[str, Any]) -> list[Offer]:
     """The offers that can read the compacted history in a request; all offers if it has none. Raises `BadRequest` when
     there are offers but none can."""
-    compacted = {text for text, kind in encrypted_in(body.get("input")).items() if kind == COMPACTION}
+    compacted = {text for text, kind in encrypted_in(body.get("input")).items() if kind in COMPACTION}
     able = [offer for offer in offers if compacted.isdisjoint(unreadable(minters, offer))]
     if offers and not able:
         raise BadRequest(
