@@ -33,7 +33,7 @@ A class has its HTTP status and a stable word (`code`, sent in `x-tollgate-error
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,6 +66,13 @@ class TollgateError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+
+    def copy(self) -> Self:
+        """The same error as another object: one for each caller that waited for the same work, since each adds what its
+        own reply needs (`headers`)."""
+        other = self.__class__.__new__(self.__class__, *self.args)
+        other.__dict__.update(self.__dict__)
+        return other
 
 
 class ConfigErrors(TollgateError):

@@ -1,6 +1,7 @@
 """Upstreams with invented formats and unusual behaviour: no streaming, plain text events, errors that only the mapping
 recognises."""
 
+import asyncio
 import json
 from base64 import b64encode
 from decimal import Decimal
@@ -10,6 +11,7 @@ import pytest
 from support.eventstream import message
 from support.inprocess import SSE, inprocess, replying
 from support.usage_files import rows
+from support.waiting import until
 from tollgate.errors import ConfigErrors
 
 ASK = {"model": "acme/one", "messages": [{"role": "user", "content": "hello"}]}
@@ -591,6 +593,31 @@ async def test_a_token_may_be_requested_with_json_and_read_from_a_configured_pla
             assert (await here.post("/v1/chat/completions", ASK)).status_code == 200
     assert requests[0] == ("/token", {"user": {"name": "me"}, "n": 1}, None)
     assert [authorised for _, _, authorised in requests[1:]] == ["Bearer t-1", "Bearer t-1"]
+
+
+async def test_requests_that_wait_for_the_same_failing_token_get_their_own_limits(tmp_path):
+    gate = asyncio.Event()
+
+    async def app(method, path, headers, body):
+        await gate.wait()
+
+        async def chunks():
+            yield b"{}"
+
+        return 503, JSON, chunks()
+
+    more = "auth: {kind: oauth_client, token_url: app://acme/token, form: {apikey: x}}"
+    write_mapping(tmp_path, "whole-only")
+    async with inprocess(
+        tmp_path, providers={"acme": provider("acme", "whole-only", more=more)}, apps={"acme": app}
+    ) as here:
+        keys = [(await here.services.ledger.create_key("default", rpm=rpm))[1] for rpm in (3, 70)]
+        asked = [asyncio.create_task(here.post("/v1/chat/completions", ASK, key=key)) for key in keys]
+        await until(lambda: len(here.services.live) == 2)
+        gate.set()
+        replies = await asyncio.gather(*asked)
+    assert [reply.status_code for reply in replies] == [500, 500]
+    assert [reply.headers["x-ratelimit-limit-requests"] for reply in replies] == ["3", "70"]
 
 
 async def test_a_token_quoted_in_an_error_is_redacted(tmp_path):

@@ -97,7 +97,7 @@ class Lookups:
         try:
             return await shielded(running)
         except UpstreamUnreachable as error:
-            raise type(error)(error.message) from None  # one exception object per caller
+            raise error.copy() from None
 
     def close(self) -> None:
         """Cancel running lookups."""

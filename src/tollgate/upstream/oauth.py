@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from tollgate.config.authorisation import Authorisation
 from tollgate.config.secrets import note_bought
 from tollgate.config.settings import Timeouts
-from tollgate.errors import UpstreamFailed
+from tollgate.errors import UpstreamError, UpstreamFailed
 from tollgate.process.concurrency import shielded
 from tollgate.upstream.answer import Answer
 from tollgate.upstream.call import Call
@@ -86,7 +86,10 @@ class Tokens:
         if token is not None and now < token.ends_at:
             return token.value
         # a waiter that is cancelled must not cancel the request for the others
-        return (await shielded(mint)).value
+        try:
+            return (await shielded(mint)).value
+        except UpstreamError as error:
+            raise error.copy() from None
 
     def cached(self, key: object) -> str | None:
         """The valid token that `get` would return without a request; None if there is none."""
