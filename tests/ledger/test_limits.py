@@ -7,7 +7,7 @@ import pytest
 
 from tollgate.errors import RateLimited
 from tollgate.ledger import KeyRecord
-from tollgate.ledger.limits import UNLIMITED, Concurrency, RateLimits
+from tollgate.ledger.limits import UNLIMITED, Concurrency, RateLimits, _Bucket
 
 
 class Clock:
@@ -151,6 +151,29 @@ def test_only_full_buckets_are_forgotten(clock: Clock) -> None:
     for used, remaining in (("key_7", 0), ("key_8", 8)):
         left = limits.admit(key(rpm=10, id=used)).requests
         assert left is not None and left.remaining == remaining
+
+
+def test_many_busy_keys_do_not_have_all_buckets_looked_at_with_each_request(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refilled = 0
+    refill = _Bucket.refill
+
+    def counted(bucket: _Bucket, limit: int, now: float) -> None:
+        nonlocal refilled
+        refilled += 1
+        refill(bucket, limit, now)
+
+    monkeypatch.setattr(_Bucket, "refill", counted)
+    limits = RateLimits(clock)
+    for number in range(6_000):
+        limits.admit(key(rpm=10, id=f"key_{number}"))
+    assert refilled <= 2 * 6_000
+    clock.now += 60
+    for number in range(6_000, 26_000):
+        limits.admit(key(rpm=10, id=f"key_{number}"))
+        clock.now += 0.01
+    assert len(limits._buckets) < 12_000, "full buckets are still forgotten"
 
 
 def capped(most: int | None = 3, id: str = "key_1") -> KeyRecord:

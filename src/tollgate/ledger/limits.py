@@ -16,6 +16,8 @@ from tollgate.ledger.records import KeyRecord
 
 MINUTE = 60.0
 _SWEEP_AT = 4096
+"""The number of buckets at which full ones are looked for; later twice as many as there were left, so that many busy
+keys do not have all buckets looked at with each request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class RateLimits:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._buckets: dict[tuple[str, str], _Bucket] = {}
+        self._sweep_at = _SWEEP_AT
 
     def admit(self, key: KeyRecord, tokens: int = 0) -> Limits:
         """Count one request of about `tokens` tokens. Raises `RateLimited` (and counts nothing) when a limit is
@@ -110,7 +113,7 @@ class RateLimits:
             return None
         bucket = self._buckets.get((key_id, kind))
         if bucket is None:
-            if len(self._buckets) >= _SWEEP_AT:
+            if len(self._buckets) >= self._sweep_at:
                 self._sweep(now)
             bucket = self._buckets[key_id, kind] = _Bucket(limit, now)
         else:
@@ -122,6 +125,7 @@ class RateLimits:
             bucket.refill(bucket.limit, now)
             if bucket.level >= bucket.limit:
                 del self._buckets[name]
+        self._sweep_at = max(_SWEEP_AT, 2 * len(self._buckets))
 
 
 _MOST_WAIT = 60.0
