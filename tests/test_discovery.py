@@ -163,6 +163,30 @@ async def test_a_failed_list_is_retried_with_increasing_delays(scene):
     assert scene.discoverer.states["acme"].due - loop.time() == pytest.approx(3600, abs=10)
 
 
+async def test_a_list_that_cannot_be_processed_does_not_end_the_refreshing(scene, caplog):
+    await scene.discoverer.refresh()
+    scene.lists.raw = b'{"data": [{"id": "deep", "cost": ' + b"[" * 1000 + b"]" * 1000 + b"}]}"
+    assert not await scene.refresh_now()
+    assert scene.ids() == ["acme/one", "acme/written"]
+    assert "RecursionError" in caplog.text
+    assert scene.discoverer.states["acme"].problem
+    scene.lists.raw = b'{"data": [{"id": "two", "cost": "1"}]}'
+    assert await scene.refresh_now()
+    assert scene.ids() == ["acme/two", "acme/written"]
+
+
+async def test_a_mistake_of_ours_in_a_build_does_not_end_the_refreshing(scene, monkeypatch, caplog):
+    def broken(*values, **options):
+        raise KeyError("oops")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("tollgate.discovery.build_runtime", broken)
+        assert not await scene.discoverer.refresh()
+    assert "the models found at acme cannot be used: 'oops'" in caplog.text
+    assert await scene.refresh_now()
+    assert scene.ids() == ["acme/one", "acme/written"]
+
+
 async def test_models_missing_from_a_list_are_removed(scene):
     await scene.discoverer.refresh()
     scene.lists.models = []

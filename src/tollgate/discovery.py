@@ -123,7 +123,7 @@ class Discoverer:
             models, problems = await asyncio.to_thread(discovery.read, *await self._pages(name, discovery))
             if problems and not models:
                 raise _Unusable(problems[0].render(source=False))
-        except (TollgateError, _Unusable) as error:
+        except Exception as error:  # also a mistake of ours, which must not end the refreshing of all lists
             reason = str(error) or type(error).__name__
             if reason != state.problem:
                 log.warning(
@@ -131,6 +131,7 @@ class Discoverer:
                     name,
                     f"the one of {state.at:%H:%M} stays" if state.at else "it has none yet",
                     reason,
+                    exc_info=None if isinstance(error, (TollgateError, _Unusable)) else error,
                 )
             state.problem, state.failures = reason, state.failures + 1
             state.due = now + min(discovery.every, _FIRST_RETRY * 2 ** min(state.failures - 1, 16)) * self._spread()
@@ -197,12 +198,13 @@ class Discoverer:
             old = self._holder.current
             try:
                 runtime = await asyncio.to_thread(build_runtime, old.loaded, old, discovered=self._holder.discovered)
-            except ConfigErrors as errors:
+            except Exception as error:
                 # an entry that loads but does not compile: this provider's list is left out until it changes again
-                log.error("the models found at %s cannot be used: %s", ", ".join(changed), errors)
+                mistake = None if isinstance(error, ConfigErrors) else error
+                log.error("the models found at %s cannot be used: %s", ", ".join(changed), error, exc_info=mistake)
                 for name in changed:
                     self._use(name, ())
-                    self.states[name].problem = str(errors)
+                    self.states[name].problem = str(error)
                 return False
             self._holder.swap(runtime)
         log.info("models found: %s", ", ".join(f"{name} {len(self._holder.discovered[name])}" for name in changed))
