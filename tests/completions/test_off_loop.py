@@ -68,6 +68,26 @@ async def test_a_large_body_is_processed_off_the_event_loop(tmp_path, monkeypatc
         assert threads and threading.main_thread() not in threads
 
 
+@pytest.mark.parametrize("turns", [2, 2000])
+async def test_a_provider_s_edits_of_a_long_request_for_a_count_run_off_the_event_loop(tmp_path, monkeypatch, turns):
+    seen, threads = [], []
+    work = importlib.import_module("tollgate.completions.counting").native_document
+    monkeypatch.setattr(
+        "tollgate.completions.counting.native_document",
+        lambda *args, **options: threads.append(threading.current_thread()) or work(*args, **options),
+    )
+    speaks = """speaks:
+  messages: {path: /messages, count_tokens: /count, request: [{set: {edited: true}}]}
+url: app://acme
+"""
+    edited = provider("acme").replace("speaks: chat\nurl: app://acme/chat\n", speaks)
+    answer = replying(body=b'{"input_tokens": 7}', seen=seen)
+    async with inprocess(tmp_path, providers={"acme": edited}, apps={"acme": answer}, environ=SECRET) as here:
+        counted = await here.post("/v1/messages/count_tokens", {**LONG, "messages": LONG["messages"][:turns]})
+    assert counted.json() == {"input_tokens": 7} and json.loads(seen[0][3])["edited"] is True
+    assert [thread is threading.main_thread() for thread in threads] == [turns == 2]
+
+
 async def test_other_requests_are_answered_while_a_long_conversation_is_converted(tmp_path):
     seen: list = []
     async with inprocess(

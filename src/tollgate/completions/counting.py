@@ -13,7 +13,7 @@ from tollgate.completions.body import check_fields, read_json
 from tollgate.completions.estimate import own_tokens
 from tollgate.completions.models import model_of
 from tollgate.completions.native import native_body, native_document
-from tollgate.completions.off_loop import is_large, run_off_loop
+from tollgate.completions.off_loop import is_large, is_long, run_off_loop
 from tollgate.completions.state_ids import referenced_ids
 from tollgate.completions.stateful import provider_for
 from tollgate.config.settings import Server
@@ -87,13 +87,8 @@ async def _counted_by(
     services: Services, inbound: Inbound, body: dict[str, Any], offer: Offer, url: str
 ) -> bytes | None:
     """The provider's answer with the count; None if it gives none."""
-    if offer.request_edits is None:
-        raw = native_body(inbound.body, body, offer.model.upstream, ask_usage=False)
-    else:
-        document = native_document(body, offer.model.upstream, ask_usage=False)
-        context = Context(model=offer.model_facts, can=offer.can)
-        context.set_headers(inbound.headers)
-        raw = orjson.dumps(offer.request_edits(document, context))
+    long = is_long(inbound.body)
+    raw = await run_off_loop(_request, inbound, body, offer) if long else _request(inbound, body, offer)
     call = call_to(offer, "POST", with_query(url, inbound.query), offer.headers(inbound.headers, native=True), raw)
     try:
         async with await services.client.open(call) as answer:
@@ -103,3 +98,12 @@ async def _counted_by(
     except (TollgateError, orjson.JSONDecodeError, AttributeError):
         return None
     return counted if good else None
+
+
+def _request(inbound: Inbound, body: dict[str, Any], offer: Offer) -> bytes:
+    """The body for a provider: the client's bytes, or what the provider's edits make of it."""
+    if offer.request_edits is None:
+        return native_body(inbound.body, body, offer.model.upstream, ask_usage=False)
+    context = Context(model=offer.model_facts, can=offer.can)
+    context.set_headers(inbound.headers)
+    return orjson.dumps(offer.request_edits(native_document(body, offer.model.upstream, ask_usage=False), context))
