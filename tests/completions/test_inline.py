@@ -12,10 +12,10 @@ import pytest
 
 from mapping.support import document
 from support.inprocess import inprocess, replying
-from tollgate.completions.inline import AT_ONCE, request_with_bytes
+from tollgate.completions.inline import AT_ONCE, with_bytes
 from tollgate.config.settings import Fetch
 from tollgate.errors import BadRequest
-from tollgate.mapping import Context, Refused, compile_mapping
+from tollgate.mapping import CompiledMapping, Context, Refused, compile_mapping, request_from_hub
 
 MAPPING = compile_mapping(
     document("""
@@ -71,31 +71,33 @@ def hub(*urls: Any) -> dict[str, Any]:
     }
 
 
+async def converted(mapping: CompiledMapping, hub: dict[str, Any], context: Context, settings: Fetch) -> Any:
+    return await with_bytes(lambda: request_from_hub(mapping, hub, context), context, settings)
+
+
 async def test_a_url_requested_by_the_mapping_is_fetched_once(fetched: list[str]) -> None:
     context = Context()
-    made = await request_with_bytes(
-        MAPPING, hub("https://a/x.png", "https://a/x.png", "https://b/y.png"), context, Fetch()
-    )
+    made = await converted(MAPPING, hub("https://a/x.png", "https://a/x.png", "https://b/y.png"), context, Fetch())
     assert made == {"files": [{"data": "aGk=", "mime": "image/png"}] * 3}
     assert fetched == ["https://a/x.png", "https://b/y.png"] and context.lost == ["turns[].role"]
 
 
 async def test_a_url_that_may_not_be_fetched_is_rejected(fetched: list[str]) -> None:
     with pytest.raises(BadRequest, match="may not be fetched"):
-        await request_with_bytes(MAPPING, hub("https://private/x.png"), Context(), Fetch())
+        await converted(MAPPING, hub("https://private/x.png"), Context(), Fetch())
 
 
 async def test_too_many_urls_are_rejected_before_any_is_fetched(fetched: list[str]) -> None:
     many = hub(*(f"https://a/{number}.png" for number in range(50_000)))
     context = Context()
     with pytest.raises(BadRequest, match="more than 16 URLs"):
-        await request_with_bytes(COLLECTING, many, context, Fetch())
+        await converted(COLLECTING, many, context, Fetch())
     assert fetched == [] and len(context.wanted) == 100
 
 
 async def test_a_rejection_by_the_mapping_stands_if_no_bytes_are_wanted(fetched: list[str]) -> None:
     with pytest.raises(Refused, match="no bytes"):
-        await request_with_bytes(MAPPING, hub(None), Context(), Fetch())
+        await converted(MAPPING, hub(None), Context(), Fetch())
     assert fetched == []
 
 
@@ -113,15 +115,15 @@ async def test_downloads_share_one_size_limit_and_run_a_few_at_a_time(monkeypatc
 
     monkeypatch.setattr("tollgate.completions.inline.fetch_inline", fetch)
     with pytest.raises(BadRequest, match="more than 100 bytes together"):
-        await request_with_bytes(
+        await converted(
             COLLECTING, hub(*(f"https://a/{number}.png" for number in range(16))), Context(), Fetch(max_bytes=100)
         )
     assert most == AT_ONCE and started <= 2 * AT_ONCE, "the others were never started"
     context = Context()
-    await request_with_bytes(MAPPING, hub("https://a/1.png", "https://a/2.png"), context, Fetch(max_bytes=100))
+    await converted(MAPPING, hub("https://a/1.png", "https://a/2.png"), context, Fetch(max_bytes=100))
     assert list(context.inlined) == ["https://a/1.png", "https://a/2.png"]
     with pytest.raises(BadRequest, match="more than 100 bytes together"):
-        await request_with_bytes(MAPPING, hub("https://a/3.png"), context, Fetch(max_bytes=100))
+        await converted(MAPPING, hub("https://a/3.png"), context, Fetch(max_bytes=100))
 
 
 async def test_edits_may_want_bytes_of_native_and_converted_requests(fetched: list[str], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Downloading the URLs in a request for upstreams that need the bytes inline, between the two steps of a conversion."""
+"""Downloading the URLs in a request for upstreams that need the bytes inline."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 from tollgate.completions.off_loop import run_off_loop
 from tollgate.errors import BadRequest
 from tollgate.fetch import fetch_inline
-from tollgate.mapping import request_from_hub
 from tollgate.process.concurrency import few_at_once
 
 if TYPE_CHECKING:
     from tollgate.config.settings import Fetch
-    from tollgate.mapping import CompiledMapping, Context
+    from tollgate.mapping import Context
 
 AT_ONCE = 4
 """Downloads at the same time: each may use `fetch.max_bytes` of memory before the sum is checked."""
@@ -22,20 +21,13 @@ MAX_URLS = 16
 """Most URLs in a request: more pictures than any provider takes, and few enough to download at once."""
 
 
-async def request_with_bytes(
-    mapping: CompiledMapping, hub: dict[str, Any], context: Context, settings: Fetch, *, long: bool = False
-) -> Any:
-    """Convert a hub request to the upstream's. URLs whose bytes the mapping needs (its `inline` filter) are downloaded,
-    each once. A `long` request is converted in a thread.
-
-    Raises `BadRequest` when the mapping refuses, or when URLs may not or cannot be fetched, are too many or too large.
-    """
-    return await with_bytes(lambda: request_from_hub(mapping, hub, context), context, settings, long=long)
-
-
 async def with_bytes(make: Callable[[], Any], context: Context, settings: Fetch, *, long: bool = False) -> Any:
-    """What `make` returns once the URLs are downloaded whose bytes it needs; as `request_with_bytes`, for edits too.
-    What `context.wanted` holds already is downloaded before it is called."""
+    """What `make`, a conversion or edits in this context, returns once the URLs are downloaded whose bytes it needs
+    (filter `inline`), each once. What `context.wanted` holds already is downloaded before it is called. With `long` it
+    runs in a thread.
+
+    Raises `BadRequest` when `make` refuses, or when URLs may not or cannot be fetched, are too many or too large.
+    """
     lost = list(context.lost)
     while True:
         if context.wanted:

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tollgate.completions.exchange import Exchange
-from tollgate.completions.inline import request_with_bytes, with_bytes
+from tollgate.completions.inline import with_bytes
 from tollgate.completions.judging import AttemptFailed, check_head
 from tollgate.completions.kept_thoughts import with_thoughts
 from tollgate.completions.minters import unreadable
@@ -18,7 +18,7 @@ from tollgate.completions.off_loop import run_off_loop
 from tollgate.completions.preparing import prepared
 from tollgate.completions.sealed import without_sealed
 from tollgate.errors import BadRequest, UpstreamError
-from tollgate.mapping import Context, Refused, request_to_hub
+from tollgate.mapping import Context, Refused, request_from_hub, request_to_hub
 from tollgate.routing import Offer
 from tollgate.upstream import Answer, Call, call_to
 from tollgate.wire import CLIENT_FORMATS
@@ -133,7 +133,9 @@ async def converted_document(exchange: Exchange, offer: Offer) -> Any:
         hub = {**hub, "stream": True}
     context.request = hub
     try:
-        document = await request_with_bytes(offer.mapping, hub, context, _fetch(exchange), long=long)
+        document = await with_bytes(
+            lambda: request_from_hub(offer.mapping, hub, context), context, _fetch(exchange), long=long
+        )
     except Refused as error:
         if error.param == "messages":  # mappings name the turns so; the client's format may call the field otherwise
             error.param = CLIENT_FORMATS[exchange.inbound.dialect].turns_field
