@@ -25,9 +25,8 @@ from tollgate.errors import (
     UpstreamError,
     UpstreamFailed,
     UpstreamRejected,
-    UpstreamTimeout,
 )
-from tollgate.ledger.usage_row import failed_attempt
+from tollgate.ledger.usage_row import failed_attempt, outcome_without_answer
 from tollgate.public_errors import public_status
 from tollgate.routing import Offer, Plan
 
@@ -126,18 +125,9 @@ async def settle_failure(exchange: Exchange, error: BaseException) -> None:
         exchange.settle_cut(exchange.attempt.count_part or partial(_count_prompt, exchange))
     elif isinstance(error, Exception):
         public = error if isinstance(error, TollgateError) else InternalError()
-        outcome = (
-            "timeout"
-            if isinstance(error, UpstreamTimeout)
-            else "rejected"
-            if public.status < 500
-            else "upstream_error"
-            if isinstance(error, TollgateError)
-            else "error"
-        )
         exchange.note_usage(None)
         status = 200 if exchange.status_sent() else public_status(exchange.inbound.dialect, public)
-        await exchange.settle(outcome, status=status, error=public)
+        await exchange.settle(outcome_without_answer(public), status=status, error=public)
     else:
         exchange.release()
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tollgate.errors import BadRequest, UpstreamError, UpstreamTimeout
+from tollgate.errors import BadRequest, UpstreamError
 from tollgate.ledger import UsageRow
-from tollgate.ledger.usage_row import attempts_text
+from tollgate.ledger.usage_row import attempts_text, outcome_without_answer
 from tollgate.mapping import MappingFailure
 from tollgate.mapping.images.outcome import Outcome
 from tollgate.mapping.images.price import ImagePrice, PriceMissing
@@ -117,9 +117,7 @@ def refused_row(generation: Generation, offer: ImageOffer, error: UpstreamError,
     row = usage_row(generation, Outcome("failed"), seconds, offer)
     # a tool reports its failures in a result, with status 200
     row.status = public_status("images", error) if row.endpoint == "images" else 200
-    row.outcome = (
-        "timeout" if isinstance(error, UpstreamTimeout) else "rejected" if error.status < 500 else "upstream_error"
-    )
+    row.outcome = outcome_without_answer(error)
     row.error_code = error.code
     return row
 

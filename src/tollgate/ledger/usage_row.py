@@ -14,7 +14,14 @@ from typing import Annotated, NamedTuple, TypedDict, get_args, get_type_hints
 
 import orjson
 
-from tollgate.errors import UpstreamError, UpstreamFailed, UpstreamRejected
+from tollgate.errors import (
+    InternalError,
+    TollgateError,
+    UpstreamError,
+    UpstreamFailed,
+    UpstreamRejected,
+    UpstreamTimeout,
+)
 
 ZERO = Decimal(0)
 ONE = Decimal(1)
@@ -185,6 +192,15 @@ def failed_attempt(provider: str, upstream_model: str, error: UpstreamError, ms:
     return FailedAttempt(
         provider=provider, upstream_model=upstream_model, error=error.code, status=status, ms=round(ms, 1)
     )
+
+
+def outcome_without_answer(error: TollgateError) -> str:
+    """The `outcome` of a request that ended in this error before an answer began."""
+    if isinstance(error, UpstreamTimeout):
+        return "timeout"
+    if error.status < 500:
+        return "rejected"
+    return "error" if isinstance(error, InternalError) else "upstream_error"
 
 
 def attempts_text(failed: Sequence[FailedAttempt]) -> str | None:
