@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from tollgate.config.settings import Retry
-from tollgate.errors import AlarmKind, OutOfSockets, UpstreamError, UpstreamFailed
+from tollgate.errors import AlarmKind, OutOfSockets, UpstreamError, UpstreamFailed, UpstreamRejected
 
 _SMOOTHING = 0.2
 """Weight of the newest latency in the moving average: the last ten or so requests count."""
@@ -73,8 +73,11 @@ def record_failure(
     health: Health, log: logging.Logger, route: str, provider: str, error: UpstreamError, subject: str
 ) -> None:
     """Note a failure of a route in its health and in the log: a new alarm at once, other failures at most every ten
-    seconds; at debug level the log has all of them. `subject` is what failed ("request req_1"). A failure of our own
-    machine (`OutOfSockets`) is only logged."""
+    seconds; at debug level the log has all of them. `subject` is what failed ("request req_1"). A rejected request is
+    only counted, a failure of our own machine (`OutOfSockets`) only logged."""
+    if isinstance(error, UpstreamRejected):
+        health.rejected(route, provider)
+        return
     if isinstance(error, OutOfSockets):
         failures = health.out_of_sockets()
         level = logging.ERROR if failures else logging.DEBUG

@@ -16,7 +16,7 @@ from tollgate.completions.attempt import NOT_TRIED, Attempt
 from tollgate.completions.charging import charge_of
 from tollgate.completions.off_loop import is_large, is_long
 from tollgate.completions.row import outcome_of, usage_row
-from tollgate.errors import InternalError, ShuttingDown, TollgateError, Unavailable, UpstreamError, UpstreamRejected
+from tollgate.errors import InternalError, ShuttingDown, TollgateError, Unavailable, UpstreamError
 from tollgate.health import record_failure
 from tollgate.ledger.limits import UNLIMITED
 from tollgate.limit_headers import limit_headers
@@ -280,13 +280,9 @@ class Exchange:
         self.services.health.succeeded(offer.route, offer.provider, latency)
 
     def route_failed(self, error: UpstreamError) -> None:
-        """Record in the route's health, and in the log, that it failed, with the alarm of its error rules if any; a
-        request that it rejected is only counted."""
+        """Record in the route's health, and in the log, that it failed, with the alarm of its error rules if any."""
         offer = self.attempt.offer
         assert offer is not None
-        if isinstance(error, UpstreamRejected):
-            self.services.health.rejected(offer.route, offer.provider)
-            return
         if error.alarm == "key" and offer.auth is not None:  # some providers reject a token in a 200
             self.services.client.invalidate(offer.auth)
         where = f"request {self.inbound.request_id}"
