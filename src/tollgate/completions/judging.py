@@ -12,7 +12,7 @@ import orjson
 
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.native import parsed_answer
-from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
+from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed
 from tollgate.json_bounds import too_many
 from tollgate.mapping import MappingFailure
 from tollgate.routing import Offer
@@ -54,7 +54,7 @@ async def read_answer(exchange: Exchange, answer: Answer) -> bytes:
     began = time.perf_counter()
     try:
         return await answer.read(MAX_ANSWER_BYTES)
-    except (UpstreamUnreachable, UpstreamTimeout, UpstreamFailed) as error:
+    except UpstreamError as error:
         raise AttemptFailed(error) from None
     finally:
         exchange.upstream_ms += (time.perf_counter() - began) * 1000
