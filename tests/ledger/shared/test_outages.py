@@ -59,6 +59,34 @@ async def test_a_lost_connection_loses_no_row_and_no_hold(alice: Alice, observer
     assert (await alice.ledger.sums("alice")).held == 0
 
 
+@pytest.mark.parametrize("fails", ["the first statement", "listening"])
+async def test_a_connection_that_cannot_be_used_is_closed(
+    address: str, observer: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """A gateway tries again twice a second: connections left open would use up those that the database has."""
+
+    async def sessions() -> int:
+        return await observer.fetchval("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tollgate left'")
+
+    async def nothing(what: str, id: str) -> None:
+        pass
+
+    kept = []
+    if fails == "listening":
+        monkeypatch.setattr(change_listener, "CHANNEL", "")
+    else:
+        monkeypatch.setitem(connections.KEEPALIVE, "SESSION", "SELECT nothing")
+    for _ in range(3):
+        with pytest.raises(TollgateError) as failed:
+            await change_listener.ChangeListener(address, "tollgate left", nothing).open()
+        kept.append(failed)  # with its traceback, and the connection in it, which is not collected therefore
+    for _ in range(100):
+        if await sessions() == 0:
+            break
+        await asyncio.sleep(0.02)
+    assert await sessions() == 0
+
+
 async def test_a_temporarily_read_only_database_is_reported_and_used_again(
     alice: Alice, observer: asyncpg.Connection, store: Callable[[str], Store]
 ) -> None:

@@ -57,10 +57,10 @@ class ChangeListener:
 
     async def _begin(self) -> Connection:
         connection = await connect(self._address, self._name)
-        with driver_errors():
-            await connection.add_listener(CHANNEL, lambda *notification: self._changes.put_nowait(notification[-1]))
-        connection.add_termination_listener(lambda _: self._changes.put_nowait(""))
         try:
+            with driver_errors():
+                await connection.add_listener(CHANNEL, lambda *notification: self._changes.put_nowait(notification[-1]))
+            connection.add_termination_listener(lambda _: self._changes.put_nowait(""))
             await self._check_delivery()
             await self._changed("everything", "")
         except BaseException:

@@ -49,7 +49,11 @@ async def connect(address: str, name: str) -> Connection:
     address that cannot be used."""
     with driver_errors():
         connection: Connection = await driver().connect(address, **_options(name))
-        await connection.execute(KEEPALIVE["SESSION"])
+        try:
+            await connection.execute(KEEPALIVE["SESSION"])
+        except BaseException:
+            connection.terminate()
+            raise
         return connection
 
 
