@@ -2,6 +2,7 @@
 
 import json
 import timeit
+from dataclasses import fields
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -237,6 +238,11 @@ def test_subtracting_usage_never_goes_below_zero():
     part = Usage(input=1, cache_read=2, cache_write=3, cache_write_1h=4, output=5)
     assert whole.without(part) == Usage(9, 18, 27, 36, 45, searches=2)
     assert part.without(whole) == Usage()
+
+
+def test_subtracting_usage_covers_every_count():
+    counts = {each.name: 7 for each in fields(Usage) if each.type == "int"}
+    assert Usage(**counts).without(Usage(**counts)) == Usage()
 
 
 def test_usage_is_written_into_the_members_that_a_hub_usage_has():

@@ -83,14 +83,7 @@ class Usage:
 
     def without(self, part: Usage) -> Usage:
         """These counts minus those of a part of them."""
-        return replace(
-            self,
-            input=max(0, self.input - part.input),
-            cache_read=max(0, self.cache_read - part.cache_read),
-            cache_write=max(0, self.cache_write - part.cache_write),
-            cache_write_1h=max(0, self.cache_write_1h - part.cache_write_1h),
-            output=max(0, self.output - part.output),
-        )
+        return replace(self, **{name: max(0, getattr(self, name) - getattr(part, name)) for name in _BUCKETS})
 
     def in_hub(self, reported: Mapping[str, Any]) -> dict[str, Any]:
         """These counts as a hub usage, with the fields of `reported`, from which they were read."""
@@ -106,7 +99,8 @@ class Usage:
         return {name: counts.get(name, value) for name, value in reported.items()}
 
 
-_COUNTS = frozenset({"total", *(each.name for each in fields(Usage) if each.type == "int")})
+_BUCKETS = tuple(each.name for each in fields(Usage) if each.type == "int")
+_COUNTS = frozenset({"total", *_BUCKETS})
 """The counts of a hub usage."""
 
 
