@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
-from tollgate.config.load import Map, Scalar
+from tollgate.config.load import Map, Scalar, text_in
 from tollgate.mapping import templates
 from tollgate.mapping.destinations import Destination, ToList, store_built
 from tollgate.mapping.directive_table import BEFORE
@@ -76,9 +76,9 @@ def enter(site: Site, node: Map) -> Loop | None:
     """Read `$each`; None, with the mistake noted, if it is wrong."""
     entry = node.entries["$each"]
     line = node.keys["$each"].line
-    text = entry.value if isinstance(entry, Scalar) else None
-    found = FORM.match(text) if isinstance(text, str) else None
-    if not isinstance(entry, Scalar) or not isinstance(text, str) or not found:
+    text = text_in(entry) or ""
+    found = FORM.match(text)
+    if not isinstance(entry, Scalar) or not found:
         hint = (
             "inside { } a comma ends the value: put quotes around it"
             if node.flow and any(" in " in key for key in node.entries)

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from tollgate.config.load import Scalar, text_in, walk
 from tollgate.mapping.edits import values
 from tollgate.mapping.edits.losses import Losses
-from tollgate.mapping.edits.place import Place, Slot, loop
+from tollgate.mapping.edits.place import Place, Slot
 from tollgate.mapping.edits.reading import VERBS, Edit, Entry
 from tollgate.mapping.harmless import NO_LOSS
+from tollgate.mapping.path_code import loop
 from tollgate.mapping.paths import Descend, Slice, Step, has_item
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scope import Site, Var
@@ -147,7 +148,7 @@ class EntryWriter:
             pairs = f"tuple(enumerate({value}))[{step.start}:{step.stop}] if type({value}) is list else ()"
         else:
             pairs = f"enumerate({value}) if type({value}) is list else {value}.items() if type({value}) is dict else ()"
-        return loop(self.place, f"for {key}, {item} in {pairs}", step, item)
+        return loop(self.place.site, f"for {key}, {item} in {pairs}", step, item, self.place.line)
 
     def _function(self, steps: tuple[Step, ...]) -> str:
         """A function of its own for `..`: the edit's effect on one object, wherever it is."""

@@ -1,5 +1,5 @@
-"""Where the code of an edit is written: the value it works on, the loops around it, and the functions that generated
-edits call at run time."""
+"""Where the code of an edit is written: the value it works on, and the functions that generated edits call at run
+time."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from tollgate.mapping import path_code
-from tollgate.mapping.paths import Step
 from tollgate.mapping.scope import Site
 from tollgate.mapping.values import text_of
 
@@ -71,8 +69,3 @@ class Slot:
     """Writes the statement that stores a Python expression in its place."""
     take_out: Callable[[], None] | None = None
     """Writes the statement that removes it; None for an item of a list and for the document."""
-
-
-def loop(place: Place, header: str, step: Step, item: str) -> AbstractContextManager[None]:
-    """A `for` block and, for a filter, the `if` inside it."""
-    return path_code.loop(place.site, header, step, item, place.line)

@@ -73,7 +73,7 @@ OPERATIONS: dict[str, Operation] = {
             ("key", "kind", "text"),
         ),
         Operation("part", _PART_FIELDS, ("kind",), "a part that arrives whole", ("kind", "key", "text")),
-        Operation("stop", ("reason", "text"), (), "why the answer stopped"),
+        Operation("stop", ("reason", "text"), (), "why the answer stopped", ("reason", "text")),
         Operation("usage", (), (), "token counts as a hub usage; per member the last value seen wins"),
         Operation("error", ("message", "type", "code", "param"), (), "the upstream failed"),
         Operation("lost", (), (), "names in the loss report what is not carried over"),

@@ -162,7 +162,7 @@ def _emit(site: Site, name: str, node: Node, line: int) -> None:
     if name in ("usage", "error"):
         _checked_keys(site, name, node)
         value = templates.value_of(site.under(name), node)
-        method = "count_usage" if name == "usage" else "fail"
+        method = _METHODS[name]
         if value.atom or name == "error":
             _do(site, f"R.{method}({value.py})", line)
         else:
@@ -186,21 +186,17 @@ def _emit_fields(site: Site, name: str, node: Node, line: int) -> None:
     }
     if "args" in given:
         given.setdefault("text", given.pop("args"))
-    if name == "start":
-        named = _NAMED & given.keys()
-        # without a name the fields are new information, however late
-        with site.code.block("if not R.known", line) if named else nullcontext():
-            _call(site, "start", OPERATIONS[name].by_place, given, line)
-    elif name == "stop":
-        _do(site, f"R.finished({given.get('reason', 'None')}, {given.get('text', 'None')})", line)
-    elif name == "delta":
+    if name == "delta":
         _delta(site, given, line, "steady" if "steady" in node.entries else "delta")
-    elif name == "close" and "late" in node.entries:
-        _call(site, "close_late", OPERATIONS[name].by_place, given, line)
-    else:
-        _call(site, name, OPERATIONS[name].by_place, given, line)
+        return
+    method = "close_late" if "late" in node.entries else _METHODS.get(name, name)
+    # without a name the fields of a start are new information, however late
+    with site.code.block("if not R.known", line) if name == "start" and _NAMED & given.keys() else nullcontext():
+        _call(site, method, OPERATIONS[name].by_place, given, line)
 
 
+_METHODS = {"stop": "finished", "usage": "count_usage", "error": "fail"}
+"""The methods of `Run` for operations, where their names differ."""
 _PROMISES = ("steady", "late")
 """Fields that say how an operation is compiled, and have no value of their own."""
 
