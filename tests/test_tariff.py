@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgate.config.pricing import PriceWindow, Pricing, Volume
-from tollgate.tariff import Tariff, price_usage, upper_bound
+from tollgate.tariff import Charge, Tariff, price_usage, upper_bound
 from tollgate.usage import Usage
 
 RATES = {"USD": Decimal(1), "CNY": Decimal("0.14")}
@@ -269,7 +269,8 @@ def test_a_charge_names_the_price_rule():
 
 
 def test_without_prices_a_request_costs_nothing():
-    assert price_usage(Usage(input=5), None, RATES, at=TUESDAY_NOON).cost == 0
+    charge = price_usage(Usage(input=5), None, RATES, at=TUESDAY_NOON)
+    assert charge == Charge(Decimal(0), Decimal(0), "USD", Decimal(1), "none")
 
 
 def test_cost_is_rounded_once():
@@ -292,6 +293,9 @@ def test_an_upper_bound_covers_the_most_expensive_buckets():
     assert upper_bound(100, 10, None, RATES, at=TUESDAY_NOON) == 0
     thinking = (row({"completion": "20"}, thinking=True),)
     assert upper_bound(0, 1, tariff({"completion": "2"}, volumes=thinking), RATES, at=TUESDAY_NOON) == Decimal(20)
+    long = row({"prompt": "3"}, min_prompt_tokens=100)
+    mixed = tariff({"prompt": "1", "completion": "2"}, volumes=(*thinking, long))
+    assert upper_bound(200, 1, mixed, RATES, at=TUESDAY_NOON) == Decimal(600 + 20)
     priority = tariff(prices, service_tiers={"priority": exact({"prompt": "2", "completion": "6"})})
     assert upper_bound(100, 10, priority, RATES, at=TUESDAY_NOON, service_tier="priority") == Decimal(200 + 60 + 7)
     beside = tariff({"web_search": "0.5", "image": "3"})

@@ -273,7 +273,7 @@ def test_usage_is_written_into_the_members_that_a_hub_usage_has():
 
 def test_usage_of_other_models_is_kept_by_name():
     reported = [{"model": "m", "input": 5}, {"input": 6}, {"model": 7, "input": 7}, "m"]
-    assert from_hub({"input": 9, "others": reported}).others == (("m", Usage(input=5)),)
+    assert from_hub({"input": 9, "others": reported}) == Usage(input=9, others=(("m", Usage(input=5)),))
 
 
 @pytest.mark.parametrize(
@@ -308,6 +308,11 @@ def test_a_reported_cost_keeps_its_digits():
     assert from_hub({"input": 1, "cost": 0.000123}).reported_cost == Decimal("0.000123")
     assert from_hub({"input": 1, "cost": "0.5"}).reported_cost == Decimal("0.5")
     assert from_hub({"input": 1}).reported_cost is None
+
+
+def test_a_reported_cost_of_zero_is_a_cost_and_a_negative_one_is_flagged():
+    assert from_hub({"input": 1, "cost": 0.0}) == Usage(input=1, reported_cost=Decimal(0))
+    assert from_hub({"input": 1, "cost": -0.5}) == Usage(input=1, flags=("cost was -0.5",))
 
 
 counts = st.one_of(

@@ -53,6 +53,14 @@ async def test_a_row_of_a_model_without_a_price_has_no_price_list(tmp_path):
     assert (row["prices"], row["cost"]) == (None, 0)
 
 
+async def test_a_failed_request_for_a_model_without_a_price_costs_nothing_and_has_a_row(tmp_path):
+    unpriced, refusing = provider().partition("    price:")[0], replying(status=400, body=b'{"error": "no"}')
+    async with inprocess(tmp_path, providers={"acme": unpriced}, apps={"acme": refusing}) as here:
+        assert (await here.post("/v1/chat/completions", ASK)).status_code == 400
+        [row] = (await rows_by_id(here, tmp_path)).values()
+    assert (row["outcome"], row["cost"], row["currency"], row["rate"]) == ("rejected", 0, "USD", 1)
+
+
 TIERS = (
     ', service_tiers: {flex: {prompt: "0.5", completion: "1"}, batch: {prompt: "0.5", completion: "1"}}, multipliers: '
     '{priority: "2"}'
