@@ -1,4 +1,5 @@
 from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -25,6 +26,15 @@ def test_a_decimal_keeps_its_digits(text, value):
     assert str(decimal_of("0.30")) == "0.30"
 
 
+@pytest.mark.parametrize("longest", ["9" * 30, "9" * 30 + "e-24", "1e24", "1e-24", 10**30 - 1], ids=str)
+def test_a_decimal_has_up_to_thirty_digits_and_twenty_four_places(longest):
+    value = decimal_of(longest)
+    assert value == Decimal(longest)
+    assert CONTEXT.multiply(CONTEXT.multiply(value, Decimal(20_000_000)), value) == (
+        Fraction(longest) * 20_000_000 * Fraction(longest)
+    )
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -39,6 +49,10 @@ def test_a_decimal_keeps_its_digits(text, value):
         "NaN",
         "Infinity",
         "1_000",
+        "1e25",
+        "1e-25",
+        "9" * 31,
+        10**30,
         "1e999",
         "1e-40",
         Decimal("NaN"),
