@@ -92,10 +92,9 @@ class RateLimits:
         now = self._clock()
         requests = self._bucket(key.id, "requests", key.rpm, now)
         used = self._bucket(key.id, "tokens", key.tpm, now)
-        needed = float(min(max(tokens, 1), used.limit)) if used else 0.0
         if requests and (wait := requests.wait_for(1.0)):
             raise RateLimited(wait, "requests", _standing(requests, used))
-        if used and (wait := used.wait_for(needed)):
+        if used and (wait := used.wait_for(min(max(tokens, 1), used.limit))):
             raise RateLimited(wait, "tokens", _standing(requests, used))
         if requests:
             requests.level -= 1
