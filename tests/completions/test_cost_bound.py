@@ -63,11 +63,12 @@ async def held_beyond_plain(tmp_path, *requests: tuple[str, dict[str, Any]]) -> 
 
 
 async def test_searches_are_held_for(tmp_path):
-    limited, unlimited, calls_limited, options, plugin, own = await held_beyond_plain(
+    limited, unlimited, calls_limited, nothing_stored, options, plugin, own = await held_beyond_plain(
         tmp_path,
         ("messages", {"tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}]}),
         ("messages", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}),
         ("responses", {"tools": [{"type": "web_search"}], "max_tool_calls": 4}),
+        ("responses", {"tools": [{"type": "web_search"}], "max_tool_calls": 4, "previous_response_id": None}),
         ("chat", {"web_search_options": {}}),
         ("chat", {"plugins": [{"id": "web"}]}),
         (
@@ -81,7 +82,14 @@ async def test_searches_are_held_for(tmp_path):
         ),
     )
     found = 100_000 * TOKEN
-    for amount, searches in ((limited, 3), (unlimited, 10), (calls_limited, 4), (options, 10), (plugin, 10)):
+    for amount, searches in (
+        (limited, 3),
+        (unlimited, 10),
+        (calls_limited, 4),
+        (nothing_stored, 4),
+        (options, 10),
+        (plugin, 10),
+    ):
         assert searches * SEARCH + found < amount < searches * SEARCH + found * Decimal("1.01")
     assert own < SEARCH
 
