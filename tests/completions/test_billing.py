@@ -529,8 +529,8 @@ async def test_an_end_user_is_recorded_from_either_field(tmp_path, fields, recor
         assert [row["end_user"] for row in (await rows_by_id(here, tmp_path)).values()] == [recorded]
 
 
-@pytest.mark.parametrize("named", ["up-2", "two", "up-2-20261101", "up-2@20261101", "unknown"])
-async def test_passes_of_another_model_are_billed_at_the_price_of_that_model(tmp_path, named):
+@pytest.mark.parametrize("named", ["up-2", "two", "up-2-20261101", "up-2@20261101", "unknown", "up-3"])
+async def test_passes_of_another_model_are_billed_at_its_price_or_else_as_the_requested_model(tmp_path, named):
     passes = [
         {"type": "message", "input_tokens": 6, "output_tokens": 3},
         {"type": "advisor_message", "model": named, "input_tokens": 20, "output_tokens": 10},
@@ -539,7 +539,7 @@ async def test_passes_of_another_model_are_billed_at_the_price_of_that_model(tmp
     answer = json.dumps({**MESSAGE, "usage": {"input_tokens": 10, "output_tokens": 5, "iterations": passes}}).encode()
     more = (
         '  acme/two: {upstream: up-2, aliases: [two], price: {prompt: "30", completion: "40", unit: 10, currency: '
-        "CNY}}\n"
+        "CNY}}\n  acme/three: {upstream: up-3}\n"
     )
     async with inprocess(
         tmp_path,
@@ -549,12 +549,13 @@ async def test_passes_of_another_model_are_billed_at_the_price_of_that_model(tmp
     ) as here:
         _, spent_now = await spent(here, ASK, "/v1/messages")
         (row,) = (await rows_by_id(here, tmp_path)).values()
-    advice = Decimal(100) * Decimal("0.14") if named != "unknown" else Decimal(4)
+    priced = named not in ("unknown", "up-3")
+    advice = Decimal(100) * Decimal("0.14") if priced else Decimal(4)
     assert spent_now == row["cost"] == row["native_cost"] == BASE + advice
     assert (row["input_tokens"], row["output_tokens"], row["price_rule"]) == (
         30,
         15,
-        "base + acme/two" if named != "unknown" else "base",
+        "base + acme/two" if priced else "base",
     )
 
 
