@@ -74,6 +74,15 @@ def test_an_exception_frame_between_nested_frames_is_reported() -> None:
     ]
 
 
+def test_a_text_stream_is_decoded_in_whole_characters_and_its_cut_end_is_shown() -> None:
+    assert decode("text", b"h\xc3", b"\xa9", b"\xe2\x82") == [
+        (None, b"h", False),
+        (None, "é".encode(), False),
+        (None, "\N{REPLACEMENT CHARACTER}".encode(), False),
+    ]
+    assert decode("text", b"hi") == [(None, b"hi", False)]
+
+
 @pytest.mark.parametrize("framing", STREAMS)
 def test_a_stream_is_decoded_at_any_boundaries(framing: str) -> None:
     stream, wanted = STREAMS[framing]
