@@ -222,7 +222,6 @@ class ArrayDecoder:
     def finish(self) -> list[Frame]:
         rest = bytes(self._held[self._from :]).strip(_BETWEEN + (b"]" if self._depth == 0 else b""))
         self._held.clear()
-        self._at = self._from = 0
         if self._base == 0 == self._depth and not _is_json(rest):
             return []  # text after the last document, such as a closing boundary
         return [Frame(None, rest)] if rest else []
