@@ -151,6 +151,7 @@ def test_base64_floats_keep_their_exact_float32_values():
         5,
         "AAA",
         "****",
+        "AA!AAAA==",
         "",
         "AAAA",
         {"base64": "AAAAAA==", "type": "float64"},

@@ -124,8 +124,6 @@ def _usages(answer: bytes, start: int, end: int) -> Iterator[tuple[dict[str, Any
     """The `usage` objects in a part of an answer, each with the start and end of its value."""
     for match in _USAGE.finditer(answer, start, end):
         opens = closes = match.end()
-        if answer[opens : opens + 1] != b"{":
-            continue
         for _ in range(_MOST_BRACES):
             closes = answer.find(b"}", closes) + 1
             if not closes or closes - opens > _NEAR:
@@ -208,11 +206,10 @@ def _whole(packed: bytes) -> bytes:
 
 
 def write_answer(vectors: Iterable[bytes], rest: Mapping[str, Any]) -> Iterator[bytes]:
-    """The pieces of an embeddings answer, one per vector. `rest` has the fields other than `object` and `data`."""
+    """The pieces of an embeddings answer, one per vector, of which there is at least one. `rest` has the fields other
+    than `object` and `data`."""
     lead = b'{"object":"list","data":['
     for index, text in enumerate(vectors):
         yield b'%b{"object":"embedding","index":%d,"embedding":%b}' % (lead, index, text)
         lead = b","
-    if lead != b",":
-        yield lead
     yield b"]," + orjson.dumps(rest)[1:]
