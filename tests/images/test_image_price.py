@@ -107,6 +107,16 @@ def price_with_reported_cost(unit: int) -> ImagePrice:
             "0.04",
             id="requested size",
         ),
+        pytest.param(
+            ImagePrice(D("0.01"), per="megapixel", size=(at("$input", "w"), at("$input", "h"))),
+            {"$input": {"w": 2000, "h": 2000}},
+            [{"width": 1000, "height": 1000}, {"width": 1000}, {"height": 1000}],
+            "0.09",
+            id="requested size, unless the picture has its own",
+        ),
+        pytest.param(
+            ImagePrice(D("0.01"), per="megapixel"), {}, [{"width": 9000}], "0.01", id="half a size is unknown"
+        ),
         pytest.param(ImagePrice(D("0.01"), per="megapixel"), {}, [{}], "0.01", id="unknown size is one megapixel"),
         pytest.param(
             ImagePrice(
@@ -182,6 +192,13 @@ def test_the_first_matching_case_applies():
     price = ImagePrice(D("0.04"), cases=((lambda v: v["$input"]["hd"], D("0.08")), (lambda v: True, D("0.01"))))
     assert price.charge({"$input": {"hd": True}}, ({},)) == D("0.08")
     assert price.charge({"$input": {"hd": False}}, ({},)) == D("0.01")
+
+
+def test_without_a_matching_case_the_declared_price_applies_unless_the_file_requires_one():
+    hd_only = ((lambda v: v["$input"]["hd"], D("0.08")),)
+    assert ImagePrice(D("0.04"), cases=hd_only).charge({"$input": {"hd": False}}, ({},)) == D("0.04")
+    with pytest.raises(PriceMissing, match="what was asked"):
+        ImagePrice(D("0.04"), cases=hd_only, refuse=True).expected({"$input": {"hd": False}})
 
 
 def test_the_expected_cost_counts_the_requested_images():
