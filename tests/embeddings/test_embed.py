@@ -412,6 +412,25 @@ async def test_a_large_answer_is_sent_in_blocks(tmp_path):
         assert reply.headers["content-type"] == "application/json"
 
 
+async def test_a_large_decoded_answer_is_sent_in_blocks_and_in_order(tmp_path):
+    """The text of 60 such vectors is larger than what is written at once."""
+    wanted = [array.array("f", [n + 0.1] * 1536) for n in range(60)]
+    data = [
+        {"object": "embedding", "index": n, "embedding": base64.b64encode(vector.tobytes()).decode()}
+        for n, vector in enumerate(wanted)
+    ]
+    answer = {"object": "list", "data": data, "model": "m", "usage": {"prompt_tokens": 60, "total_tokens": 60}}
+    wide = ACME.replace("batch: 4", "batch: 100")
+    async with gateway(tmp_path, acme=lambda *_: (200, answer), providers={"acme": wide}) as here:
+        reply = await here.post("/v1/embeddings", {**ONE, "input": ["a"] * 60})
+    assert len(reply.content) > 1024 * 1024 and reply.headers["content-type"] == "application/json"
+    assert reply.json() == {
+        **answer,
+        "data": [{**item, "embedding": vector.tolist()} for item, vector in zip(data, wanted, strict=True)],
+        "model": reply.json()["model"],
+    }
+
+
 async def test_the_sandbox_returns_embeddings_of_the_requested_size(tmp_path):
     async with gateway(tmp_path) as here:
         reply = await here.post("/v1/embeddings", {"model": "embed", "input": ["a", "b"], "dimensions": 256})

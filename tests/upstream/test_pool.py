@@ -177,3 +177,11 @@ async def test_a_connection_without_idle_time_is_closed_at_once(dialer: Dialer) 
     pool.release(connection)
     await run_loop()
     assert (pool.size, pool.idle, dialer.open) == (0, 0, [False])
+
+
+async def test_a_pool_in_use_closes_connections_that_were_never_idle(dialer: Dialer) -> None:
+    pool = Pool(dialer)
+    await pool.acquire(now())
+    pool.close()
+    await run_loop()
+    assert (pool.size, dialer.open) == (0, [False])
