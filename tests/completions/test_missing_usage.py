@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from support.inprocess import inprocess
+from support.inprocess import SSE, inprocess, replying
 
 
 @pytest.mark.parametrize("dialect", ["messages", "responses"])
@@ -166,3 +166,29 @@ models: {acme/one: {price: {prompt: "0", completion: "1"}}}
             assert (await here.post("/v1/chat/completions", ask)).status_code == 200
             paid.append(before - here.balance())
     assert paid == [8, 16, 24]
+
+
+@pytest.mark.parametrize("client", ["chat/completions", "messages"], ids=["native", "converted"])
+async def test_a_long_answer_without_usage_is_estimated_to_its_end(tmp_path, client):
+    """Only the first part of a native stream is kept for the estimate."""
+    times = 4000
+
+    def event(text, finish=None):
+        choice = {"index": 0, "delta": {"content": text}, "finish_reason": finish}
+        return b"data: " + json.dumps({"id": "c", "choices": [choice]}).encode() + b"\n\n"
+
+    blocks = [event(" one two three four five six seven eight") * 40] * (times // 40)
+    provider = """
+provider: acme
+url: app://acme
+speaks: {chat: /x}
+models: {acme/one: {price: {prompt: "0", completion: "1"}}}
+"""
+    app = replying(blocks=[*blocks, event("", "stop"), b"data: [DONE]\n\n"], headers=SSE)
+    async with inprocess(tmp_path, providers={"acme": provider}, apps={"acme": app}) as here:
+        await here.services.ledger.grant("default", Decimal(100_000))
+        before = here.balance()
+        ask = {"model": "acme/one", "stream": True, "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+        assert (await here.post(f"/v1/{client}", ask)).status_code == 200
+        paid = before - here.balance()
+    assert paid == pytest.approx(8 * times, rel=Decimal("0.01"))
