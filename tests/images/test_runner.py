@@ -612,6 +612,50 @@ async def test_a_stopping_gateway_does_not_wait_for_jobs(gateway):
     assert (await asyncio.wait_for(waiting, 20)).status == "processing"
 
 
+async def waited(services, key, made, seconds=30.0):
+    """The job as somebody has it who waits for its end."""
+    jobs = jobs_of(services)
+    return await jobs.wait(await jobs.tracked.stored(key.account_id, made["id"]), seconds)
+
+
+async def test_whoever_waits_for_a_synchronous_provider_has_the_pictures_with_its_answer(gateway):
+    release = asyncio.Event()
+
+    async def answer(method, path, body):
+        await release.wait()
+        return 200, {"status": "succeeded", "images": [{"data": PNG}]}
+
+    services, key, provider = await gateway(answer, make_offer(poll=False, every=(600,)))
+    made = await create(services, key)
+    await until(lambda: provider.calls)
+    waiting = asyncio.create_task(waited(services, key, made))
+    await asyncio.sleep(0)
+    release.set()
+    assert (await asyncio.wait_for(waiting, 20)).status == "succeeded"
+
+
+async def test_errors_of_a_poll_do_not_end_the_wait_for_a_job(gateway):
+    services, key, _ = await gateway(
+        Script(
+            (200, {"id": "p1", "status": "starting"}),
+            (503, {"error": "busy"}),
+            (200, {"id": "p1", "status": "succeeded", "images": URL}),
+        )
+    )
+    assert (await waited(services, key, await create(services, key))).status == "succeeded"
+
+
+async def test_a_poll_that_hangs_does_not_prolong_the_wait_for_a_job(gateway):
+    async def answer(method, path, body):
+        if method == "GET":
+            await asyncio.sleep(600)
+        return 200, {"id": "p1", "status": "starting"}
+
+    services, key, provider = await gateway(answer)
+    job = await asyncio.wait_for(waited(services, key, await create(services, key), 0.2), 20)
+    assert (job.status, len(provider.calls)) == ("starting", 2)
+
+
 async def test_an_input_that_does_not_fit_the_file_ends_the_job(gateway):
     submit = Step("submit", "POST", lambda values: "app://acme/jobs", dict, {}, unfit)
     services, key, provider = await gateway(Script((200, {})), make_offer(poll=False, submit=submit))
