@@ -185,3 +185,17 @@ async def test_a_pool_in_use_closes_connections_that_were_never_idle(dialer: Dia
     pool.close()
     await run_loop()
     assert (pool.size, dialer.open) == (0, [False])
+
+
+async def test_a_connection_that_is_closed_as_soon_as_it_is_open_takes_no_place(dialer: Dialer) -> None:
+    async def closing(pool: Pool) -> Connection:
+        connection = await dialer(pool)
+        if len(dialer.made) == 1:
+            dialer.made[0].open = False
+        return connection
+
+    pool = Pool(closing, limit=1)
+    assert not (await pool.acquire(now())).usable
+    assert pool.size == 0
+    assert (await acquired(asyncio.create_task(pool.acquire(now())))).usable
+    assert pool.size == 1
