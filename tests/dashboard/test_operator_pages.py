@@ -177,6 +177,16 @@ async def test_failing_routes_and_alarms_are_shown(app, operator, send_chat):
     assert "a provider refuses us" in start and "the files are wrong" not in start
 
 
+async def test_a_provider_with_an_open_alarm_is_not_called_healthy_after_its_cooldown(app, operator, monkeypatch):
+    health = app.services.health
+    for _ in range(20):
+        health.succeeded("sandbox/echo", "sandbox")
+    health.failed("sandbox/echo", "sandbox", "upstream_failed", "no money left", alarm="balance")
+    monkeypatch.setattr(type(health), "cooling", lambda self: {})
+    page = text_of(await operator.get("/operator/providers"))
+    assert re.search(r"\bsandbox [a-z, ]*failing\b", page), page
+
+
 async def test_providers_with_failures_come_first_with_their_routes(tmp_path):
     from support.inprocess import inprocess
 

@@ -27,6 +27,8 @@ class ProviderView:
     """With the remaining seconds of each cooldown."""
     day: Measures
     spark: str
+    alarmed: bool
+    """It has an open alarm, which only a request that succeeds ends: longer than the cooldown that begins with it."""
 
     @property
     def state(self) -> str:
@@ -37,7 +39,8 @@ class ProviderView:
             return "idle"
         if all(rest > 0 for _, rest in self.routes):
             return "cooling down"
-        return "failing" if any(rest > 0 or health.error_rate > 0.2 for health, rest in self.routes) else "healthy"
+        failing = self.alarmed or any(rest > 0 or health.error_rate > 0.2 for health, rest in self.routes)
+        return "failing" if failing else "healthy"
 
 
 async def show(visit: Visit) -> Response:
@@ -48,6 +51,8 @@ async def show(visit: Visit) -> Response:
     report = await visit.state.queries.report(Filters(), width, 24)
     days = dict(report.by("provider"))
     resting = health.cooling()
+    alarms = [(name, alarm, datetime.fromtimestamp(alarm.since, UTC)) for name, alarm in health.alarms()]
+    alarmed = {name for name, _, _ in alarms}
     views = []
     for name, provider in runtime.gateway.providers.items():
         routes = tuple((route, resting.get(route.route, 0.0)) for route in health.routes() if route.provider == name)
@@ -64,11 +69,11 @@ async def show(visit: Visit) -> Response:
                 routes,
                 days.get(name, Measures()),
                 spark,
+                name in alarmed,
             )
         )
     order = {"failing": 0, "cooling down": 0, "healthy": 1, "idle": 2, "off": 3}
     views.sort(key=lambda view: (order[view.state], -view.day.requests, view.name))
-    alarms = [(name, alarm, datetime.fromtimestamp(alarm.since, UTC)) for name, alarm in health.alarms()]
     return visit.render(
         "providers.html",
         views=views,
