@@ -167,6 +167,19 @@ def test_csv_and_parquet_keep_exact_amounts(used: Tollgate, tmp_path: Path) -> N
     assert len(json.loads((tmp_path / "out.json").read_text())) == 2
 
 
+def test_a_file_is_written_as_its_ending_says_where_no_format_is_named(used: Tollgate, tmp_path: Path) -> None:
+    """It was the table drawn for a terminal, whatever the file was called."""
+    query = "SELECT request_id, cost FROM usage"
+    for name in ("out.parquet", "out.csv", "OUT.JSON", "out.txt"):
+        assert used("usage", "--sql", query, "--output", str(tmp_path / name)).out == ""
+    assert duckdb.connect().execute(f"SELECT count(*) FROM read_parquet('{tmp_path}/out.parquet')").fetchall() == [(6,)]
+    assert (tmp_path / "out.csv").read_text().startswith("request_id,cost\n")
+    assert len(json.loads((tmp_path / "OUT.JSON").read_text())) == 6
+    assert "───" in (tmp_path / "out.txt").read_text()
+    used("usage", "--sql", query, "--format", "csv", "--output", str(tmp_path / "out.json"))
+    assert (tmp_path / "out.json").read_text().startswith("request_id,cost\n"), "a named format counts"
+
+
 @pytest.mark.parametrize(
     ("query", "row"),
     [

@@ -21,6 +21,9 @@ from tollgate.measures import ENDPOINTS, OUTCOME_FILTERS
 from tollgate.notations import read_span
 from tollgate.process import descriptors
 
+_FILE_FORMS = ("json", "csv", "parquet")
+"""Forms of the rows that a file's ending names."""
+
 
 @click.command(
     help=f"""Report on usage. REPORT is one of: {", ".join(REPORTS)}.
@@ -47,10 +50,8 @@ FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["table", "json", "csv", "parquet"]),
-    default="table",
-    show_default=True,
-    help="How to print the rows; parquet needs --output or a pipe.",
+    type=click.Choice(["table", *_FILE_FORMS]),
+    help="How to print the rows; default: what --output ends in, else table. parquet needs --output or a pipe.",
 )
 @click.option("--json", "form", flag_value="json", help="The same as --format json.")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="File to write instead of stdout.")
@@ -67,12 +68,15 @@ def command(
     sql: str | None,
     since: str | None,
     until: str | None,
-    form: str,
+    form: str | None,
     output: Path | None,
     directory: Path | None,
     columns: bool,
     **names: Any,
 ) -> None:
+    if form is None:
+        ending = output.suffix[1:].lower() if output is not None else ""
+        form = ending if ending in _FILE_FORMS else "table"
     if form == "parquet" and output is None and sys.stdout.isatty():
         fail("parquet is no text for a terminal: name a file with --output, or pipe it")
     folder = directory or settings(path).store.usage_directory
