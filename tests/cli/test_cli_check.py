@@ -146,6 +146,20 @@ def test_mistakes_in_one_file_do_not_hide_those_of_others(folder: Path) -> None:
     assert result.stdout == "5 errors, 0 warnings in 4 files; nothing was loaded\n"
 
 
+def test_errors_stand_last_where_warnings_and_notes_do_not_push_them_off_the_screen(folder: Path) -> None:
+    (folder / "providers" / "acme.yaml").write_text(GOOD.replace("speaks", "request: [{renmae: {a: b}}]\nspeaks"))
+    (folder / "providers" / "bemo.yaml").write_text(GOOD.replace("acme", "bemo").replace(", unit: 1000000", ""))
+    (folder / "providers" / "cold.yaml").write_text(GOOD.replace("acme", "cold") + "headers: {x: $secret.NOT_SET_HERE}\n")
+    lines = [line for line in run("check").output.splitlines() if not line.startswith("  ")]
+    assert [re.sub(r"^(?:\d+ )?(\S+?)[:, ].*?(warning|unknown edit|is off|\d errors?).*", r"\1 \2", line) for line in lines] == [
+        "provider is off",
+        "providers/bemo.yaml warning",
+        "providers/bemo.yaml warning",
+        "providers/acme.yaml unknown edit",
+        "files 1 error",
+    ], lines
+
+
 @pytest.mark.parametrize("wrong", ["plugins: {}", "plugin: [own]", "plugins: [own"])
 def test_filters_of_plugins_that_could_not_be_read_are_not_reported_as_unknown(folder: Path, wrong: str) -> None:
     (folder / "gateway.yaml").write_text(f"{wrong}\n")

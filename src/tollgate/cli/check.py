@@ -117,10 +117,7 @@ def write_schemas(folder: Path) -> list[Path]:
 
 
 def _print(report: Report, routes: bool) -> None:
-    for problem in report.problems:
-        colour = "red" if problem.level == "error" else "yellow"
-        head, _, source = problem.render().partition("\n")
-        click.echo(click.style(head, fg=colour) + ("\n" + source if source else ""), err=True)
+    """Errors come last, above the summary: hundreds of warnings or notes do not push them off the screen."""
     for line in report.uncovered:
         click.echo(line)
     if report.loaded and report.loads:
@@ -128,6 +125,10 @@ def _print(report: Report, routes: bool) -> None:
             _print_routes(report.loaded)
         for note in report.loaded.notes:
             click.echo(note)
+    for problem in sorted(report.problems, key=lambda each: each.level == "error"):
+        colour = "red" if problem.level == "error" else "yellow"
+        head, _, source = problem.render().partition("\n")
+        click.echo(click.style(head, fg=colour) + ("\n" + source if source else ""), err=True)
     click.echo(_summary(report))
 
 
