@@ -62,7 +62,7 @@ def test_a_url_from_vars_needs_no_hosts(address):
     [
         ("{{ $job.id }}", "{{ $job.idd }}", "acme.yaml:8:48: `$job` has no field `idd` (did you mean `id`?)"),
         ("{{ $job.id }}", "{{ $vars.bse }}", "acme.yaml:8:48: `$vars` has no field `bse` (did you mean `base`?)"),
-        ("{status: $.status}", "{status: $http.code}", "acme.yaml:9:22: `$http` has no field `code`"),
+        ("{status: $.status}", "{status: $http.code}", "acme.yaml:9:22: `$http` has no field `code` (one of headers, status)"),
         (
             '{price: "0.04"}',
             '{price: "0.04", lines: [{count: seconds, price: "1"}]}',
@@ -86,8 +86,8 @@ def test_unknown_names_and_missing_dollar_signs_are_reported(old, new, message):
         ("body: $.input", "body: {prompt: $.prompt}", "5:20: `$` has no field `prompt` (its fields are input, model)"),
         ("body: $.input", "body: {x: $http.status}", "5:15: unknown name `$http` (it describes an answer: "),
         ("body: $.input", "body: {x: $model.size}", "5:15: `$model` has no field `size`"),
-        ("body: $.input", "body: {x: $job.id}", "5:15: `$job` has no field `id`"),
-        ("/jobs\n", "/jobs/{{ $job.status }}\n", "4:49: `$job` has no field `status`"),
+        ("body: $.input", "body: {x: $job.id}", "5:15: `$job` has no field `id` (did you mean `uuid`?)"),
+        ("/jobs\n", "/jobs/{{ $job.status }}\n", "4:49: `$job` has no field `status` (one of images, uuid)"),
         ("{id: $.id, ", "{", "8:48: `$job` has no field `id`"),
     ],
 )

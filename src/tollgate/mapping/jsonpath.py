@@ -27,7 +27,8 @@ def steps_of(text: str, tail: str) -> tuple[Step, ...]:
         where = re.search(r"\b1:(\d+)", message)
         offset = len(text) - len(tail) - 1 + int(where[1]) if where else 0
         if where:
-            message = message.replace(where[0], f"column {offset + 1} of the path")
+            found = re.search(r"near token (.+) \(.+\)$", message)
+            message = f"column {offset + 1}" + (f", at `{found[1]}`" if found else f": {message}")
         raise ParseError(f"path `{text}` does not parse ({message})", min(offset, len(text) - 1), _hint(tail)) from None
     steps = _steps_of_tree(tree)
     return steps if steps is not None else (Find(tree),)

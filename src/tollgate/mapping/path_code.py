@@ -31,7 +31,7 @@ from tollgate.mapping.paths import (
     parse_path,
 )
 from tollgate.mapping.reads import Places, gathered, take
-from tollgate.mapping.scope import NOTHING, Lowered, Site, Spot, suggest, written
+from tollgate.mapping.scope import NOTHING, Lowered, Site, Spot, known_words, suggest, written
 
 _OPERATORS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "lteq", ">": "gt", ">=": "gteq"}
 """The operators of a filter by the names that jinja2 has for them."""
@@ -65,7 +65,7 @@ def read(site: Site, path: Path, spot: Spot, offset: int = 0) -> Lowered:
             return Lowered(var.py, var.present, places=var.places)
         found = var.fields.get(steps[0]) if isinstance(steps[0], str) else None
         if found is None:
-            spot.mistake(f"`${path.base}` has no field `{steps[0]}`", offset, suggest(str(steps[0]), var.fields))
+            spot.mistake(f"`${path.base}` has no field `{steps[0]}`", offset, known_words(str(steps[0]), var.fields))
             return NOTHING
         if steps[1:]:
             _check_known(found.known, f"{path.base}.{steps[0]}", steps[1], spot, offset)
@@ -252,7 +252,7 @@ def _item_test(site: Site, item: str, condition: Condition, line: int) -> str:
 
 def _check_known(known: frozenset[str] | None, owner: str, step: Step, spot: Spot, offset: int) -> None:
     if known is not None and isinstance(step, str) and step not in known:
-        hint = suggest(step, known) if owner else f"its fields are {', '.join(sorted(known))}"
+        hint = known_words(step, sorted(known)) if owner else f"its fields are {', '.join(sorted(known))}"
         spot.mistake(f"`${owner}` has no field `{step}`", offset, hint)
 
 

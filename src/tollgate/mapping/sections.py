@@ -137,7 +137,9 @@ def _head(unit: Unit, root: Map, built: CompiledFile) -> None:
     if isinstance(kind, Scalar) and kind.value in HUBS:
         built.hub = str(kind.value)
     elif kind is not None:
-        unit.mistake(kind, "`hub` is left out for conversations", f"or one of {', '.join(HUBS)}")
+        written = f"`{kind.value}`" if isinstance(kind, Scalar) else "no text"
+        wanted = " or ".join(f"`{hub}`" for hub in HUBS)
+        unit.mistake(kind, f"`hub` is {wanted}, found {written}", "a format of conversations has no `hub:`")
     for section in (*SECTIONS, "stream"):
         node = root.get(section)
         if isinstance(node, Map):

@@ -98,6 +98,10 @@ class Entry:
     """Entries for other fields of the same objects, which are removed together with it."""
 
 
+_OTHER_WORDS = {"remove": "drop", "delete": "drop", "replace": "set", "add": "set"}
+"""What other tools call our verbs. By its letters `remove` is nearest to `rename`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Edit:
     """One edit that was read. `keys` is for keep, `entries` for all verbs with paths, `value` for refuse."""
@@ -128,9 +132,8 @@ def _edit(unit: Unit, node: Node, of: str) -> Edit | None:
     verbs = [key for key in node.entries if key in VERBS]
     for key, mark in node.keys.items():
         if key not in VERBS and key not in BESIDE:
-            unit.mistake(
-                mark, f"unknown edit `{key}`", suggest(key, [*VERBS, *BESIDE]) or f"the edits are {', '.join(VERBS)}"
-            )
+            near = suggest(_OTHER_WORDS.get(key, key), [*VERBS, *BESIDE])
+            unit.mistake(mark, f"unknown edit `{key}`", near or f"the edits are {', '.join(VERBS)}")
     if not verbs:
         if not any(key not in BESIDE for key in node.entries):
             unit.mistake(node, "an edit needs a verb", f"one of {', '.join(VERBS)}")

@@ -120,7 +120,7 @@ def _operation(site: Site, node: Node) -> None:
             if key == "$match":
                 site.unit.mistake(mark, "no choice stands in a list of operations", "write `$when` beside each of them")
             else:
-                site.unit.mistake(mark, f"unknown operation `{key}`", suggest(key, known))
+                site.unit.mistake(mark, f"unknown operation `{key}`", known_words(key, [*OPERATIONS, *BESIDE]))
             return
     names = [key for key in node.entries if key in OPERATIONS]
     if len(names) != 1:
