@@ -1,5 +1,6 @@
 """The objects that a valid configuration becomes."""
 
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from config.golden import messages_of
 from tollgate.config.build import load_gateway
 from tollgate.config.model import Gateway
 from tollgate.config.settings import Retry, Server, Timeouts
+from tollgate.errors import ConfigErrors
 
 ACME = """
 provider: acme
@@ -240,3 +242,24 @@ def test_a_broken_symbolic_link_is_reported(folder: Path) -> None:
         messages_of({}, folder)
         == 'providers/acme.yaml:1:1: found a link to "/mnt/gone/acme.yaml", which is not there\n'
     )
+
+
+def test_a_folder_with_the_name_of_a_provider_file_is_reported(folder: Path) -> None:
+    """Mounting a file that is not there into a container makes a folder of its name, and the provider was just gone."""
+    (folder / "providers/acme.yaml").mkdir(parents=True)
+    (folder / "providers/bemo.yaml").mkdir()
+    (folder / "providers/bemo.yaml/own.yaml").touch()
+    assert messages_of({}, folder) == (
+        "providers/acme.yaml:1:1: warning: not read: found a folder, wanted a file (mounting a file that is not there "
+        "makes one)\nproviders/bemo.yaml:1:1: warning: not read: found a folder, wanted a file\nit loads\n"
+    )
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.symlink_to("/mnt/gone.yaml")], ids=["folder", "link"])
+def test_a_gateway_file_that_is_no_file_is_an_error_and_not_as_if_it_were_absent(
+    folder: Path, make: Callable[[Path], None]
+) -> None:
+    make(folder / "gateway.yaml")
+    for path in (None, folder):
+        with pytest.raises(ConfigErrors, match=r"^gateway\.yaml:1:1: cannot be read: "):
+            load_gateway(path, environ={})

@@ -78,16 +78,17 @@ def unique(found: Found) -> list[Path]:
 
 
 def gateway_file(path: Path | None) -> tuple[Path | None, Path]:
-    """The gateway file to read (None: all defaults), and the folder that relative paths start from."""
+    """The gateway file to read (None: all defaults), and the folder that relative paths start from. What has its name
+    and is no file (a link to nothing, a folder that a container's mount made) is returned, too: reading it fails."""
     if path is None:
         own = Path.cwd() / GATEWAY_FILE
-        if own.is_file():
+        if os.path.lexists(own):
             return own, own.parent
         shipped = defaults_root() / GATEWAY_FILE
         return (shipped if shipped.is_file() else None), Path.cwd()
     if path.is_dir():
         own = path / GATEWAY_FILE
-        return (own if own.is_file() else None), path.resolve()
+        return (own if os.path.lexists(own) else None), path.resolve()
     return path, path.resolve().parent
 
 
@@ -112,7 +113,7 @@ def mapping_files(document: Document, root: Map, folder: Path) -> tuple[list[Pat
 
 
 def _passed_over(folder: Path, patterns: Iterable[str]) -> list[Problem]:
-    """Warnings about files that a pattern seems to mean and that are not read: broken links, and files that do not
+    """Problems with what a pattern seems to mean and that is not read: broken links, folders, and files that do not
     end in `.yaml`."""
     problems = []
     for pattern in patterns:
@@ -123,6 +124,9 @@ def _passed_over(folder: Path, patterns: Iterable[str]) -> list[Problem]:
             mark = Mark(shown(path), 1, 1)
             if path.suffix == ".yaml" and path.is_symlink() and not path.exists():
                 problems.append(Problem(mark, f'found a link to "{os.readlink(path)}", which is not there'))
+            elif path.suffix == ".yaml" and path.is_dir():
+                hint = "mounting a file that is not there makes one" if not any(path.iterdir()) else ""
+                problems.append(Problem(mark, "not read: found a folder, wanted a file", hint=hint, level="warning"))
             elif path.suffix.lower() in (".yml", ".yaml") and path.suffix != ".yaml" and path.is_file():
                 problems.append(
                     Problem(
