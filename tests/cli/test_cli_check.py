@@ -149,9 +149,13 @@ def test_mistakes_in_one_file_do_not_hide_those_of_others(folder: Path) -> None:
 def test_errors_stand_last_where_warnings_and_notes_do_not_push_them_off_the_screen(folder: Path) -> None:
     (folder / "providers" / "acme.yaml").write_text(GOOD.replace("speaks", "request: [{renmae: {a: b}}]\nspeaks"))
     (folder / "providers" / "bemo.yaml").write_text(GOOD.replace("acme", "bemo").replace(", unit: 1000000", ""))
-    (folder / "providers" / "cold.yaml").write_text(GOOD.replace("acme", "cold") + "headers: {x: $secret.NOT_SET_HERE}\n")
+    (folder / "providers" / "cold.yaml").write_text(
+        GOOD.replace("acme", "cold") + "headers: {x: $secret.NOT_SET_HERE}\n"
+    )
     lines = [line for line in run("check").output.splitlines() if not line.startswith("  ")]
-    assert [re.sub(r"^(?:\d+ )?(\S+?)[:, ].*?(warning|unknown edit|is off|\d errors?).*", r"\1 \2", line) for line in lines] == [
+    assert [
+        re.sub(r"^(?:\d+ )?(\S+?)[:, ].*?(warning|unknown edit|is off|\d errors?).*", r"\1 \2", line) for line in lines
+    ] == [
         "provider is off",
         "providers/bemo.yaml warning",
         "providers/bemo.yaml warning",

@@ -62,7 +62,11 @@ def test_a_url_from_vars_needs_no_hosts(address):
     [
         ("{{ $job.id }}", "{{ $job.idd }}", "acme.yaml:8:48: `$job` has no field `idd` (did you mean `id`?)"),
         ("{{ $job.id }}", "{{ $vars.bse }}", "acme.yaml:8:48: `$vars` has no field `bse` (did you mean `base`?)"),
-        ("{status: $.status}", "{status: $http.code}", "acme.yaml:9:22: `$http` has no field `code` (one of headers, status)"),
+        (
+            "{status: $.status}",
+            "{status: $http.code}",
+            "acme.yaml:9:22: `$http` has no field `code` (one of headers, status)",
+        ),
         (
             '{price: "0.04"}',
             '{price: "0.04", lines: [{count: seconds, price: "1"}]}',

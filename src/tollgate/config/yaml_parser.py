@@ -90,6 +90,10 @@ def hint_for(lines: Sequence[str], line: int, column: int, what: str) -> str:
         run_on = _RUN_ON.match(before)
         return "the line before has no " + (f"blank behind its `:`, as in `{run_on[1]}: ...`" if run_on else "`:`")
     known = next((hint for words, hint in _HINTS.items() if words in what), "")
-    if not known and what.startswith(("did not find expected", "expected <block end>")) and not here[: column - 1].strip():
+    if (
+        not known
+        and what.startswith(("did not find expected", "expected <block end>"))
+        and not here[: column - 1].strip()
+    ):
         return "this line is indented unlike the lines that it belongs to"
     return known
