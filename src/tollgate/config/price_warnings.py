@@ -16,7 +16,7 @@ from statistics import median
 
 from tollgate.config.load import Problem, find
 from tollgate.config.model import Gateway, Model, Provider, Rank, rank_of
-from tollgate.config.pricing import Pricing
+from tollgate.config.pricing import VOLUME_CONDITIONS, Pricing
 from tollgate.money import CONTEXT, decimal_text
 from tollgate.wording import path_text
 
@@ -33,6 +33,8 @@ _DUST = 15
 """Significant digits that no price list has, and sums of binary fractions do."""
 _MIDNIGHT = "00:00"
 """No time is after the end of a day, so a window of a whole day has this as `start` and `end`."""
+_BESIDE_LENGTH = tuple(name for name in VOLUME_CONDITIONS if not name.endswith("_prompt_tokens"))
+"""The conditions of a tier other than the length of the prompt."""
 _LINES = ("prompt", "completion")
 _WANTED = {"chat": _LINES, "embedding": ("prompt",)}
 """The prices without which the tokens of a type of model cost nothing."""
@@ -202,13 +204,7 @@ def _falling(price: Pricing) -> Iterator[_Finding]:
     mark_before, prompt_before, written = -1, price.prices.get("prompt"), set[str]()
     for index, volume in enumerate(price.volumes):
         mark, prompt = volume.min_prompt_tokens, volume.prices.get("prompt")
-        if (
-            mark is None
-            or volume.thinking is not None
-            or volume.word is not None
-            or volume.min_completion_tokens is not None
-            or volume.max_completion_tokens is not None
-        ):
+        if mark is None or any(getattr(volume, name) is not None for name in _BESIDE_LENGTH):
             continue
         # Two rows may have the same bound if they set different prices.
         if mark < mark_before or mark == mark_before and written & volume.written.keys():

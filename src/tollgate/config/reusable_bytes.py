@@ -70,13 +70,17 @@ def _value(raw: bytes) -> Any:
 def reusable_stamp() -> bytes:
     """A digest of what the value depends on besides the texts: the code that reads configurations, Python and
     PyYAML."""
-    found = hashlib.blake2b(digest_size=20)
     here = Path(__file__).parent
-    files = [
-        path.read_bytes() for path in (*sorted(here.glob("*.py")), here.parent / "money.py", here.parent / "wire.py")
-    ]
-    for part in (sys.version.encode(), yaml.__version__.encode(), *files):
-        found.update(len(part).to_bytes(8, "big") + part)
+    files = (*sorted(here.glob("*.py")), here.parent / "money.py", here.parent / "wire.py")
+    return digest(sys.version, yaml.__version__, *(path.read_bytes() for path in files))
+
+
+def digest(*parts: str | bytes) -> bytes:
+    """A digest of these parts, in which none can be mistaken for the end of another."""
+    found = hashlib.blake2b(digest_size=20)
+    for part in parts:
+        raw = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        found.update(len(raw).to_bytes(8, "big") + raw)
     return found.digest()
 
 

@@ -9,7 +9,6 @@ writing the cache file is `start_cache.py`.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import io
 import marshal
@@ -22,7 +21,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from tollgate.config.load import Document
-from tollgate.config.reusable_bytes import UNREADABLE
+from tollgate.config.reusable_bytes import UNREADABLE, digest
 from tollgate.mapping.filter_table import FILTERS
 
 _CLASSES = ("tollgate.mapping.", "tollgate.config.load", "jsonpath_ng.")
@@ -42,7 +41,7 @@ class CodeCache:
     @staticmethod
     def key(text: str, lines: list[int], file: str) -> bytes:
         """The key of one piece of generated code: a digest of its text, its YAML lines and its file."""
-        return _digest(text, array("I", lines).tobytes(), file)
+        return digest(text, array("I", lines).tobytes(), file)
 
     def get(self, key: bytes) -> CodeType | None:
         """The code of a module, if it is cached."""
@@ -109,19 +108,11 @@ def stamp() -> bytes:
     config = here.parent / "config"
     code = (*sorted(here.rglob("*.py")), *sorted(here.glob("*.json")), config / "load.py", config / "yaml_tree.py")
     python = (importlib.util.MAGIC_NUMBER, sys.version, str(sys.flags.optimize))
-    return _digest(*python, version("jinja2"), version("jsonpath-ng"), *(path.read_bytes() for path in code))
+    return digest(*python, version("jinja2"), version("jsonpath-ng"), *(path.read_bytes() for path in code))
 
 
 def _file_key(document: Document) -> bytes:
-    return _digest(document.file, document.without, document.text)
-
-
-def _digest(*parts: str | bytes) -> bytes:
-    found = hashlib.blake2b(digest_size=20)
-    for part in parts:
-        raw = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
-        found.update(len(raw).to_bytes(8, "big") + raw)
-    return found.digest()
+    return digest(document.file, document.without, document.text)
 
 
 def _packed(result: object) -> bytes | None:

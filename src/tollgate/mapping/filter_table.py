@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,17 +68,13 @@ def _filter(run: Callable[..., Any], example: str = "", *, name: str = "", **mor
     takes_context = bool(parameters) and parameters[-1].name == "context"
     if takes_context:
         parameters.pop()
-    needed = [each for each in parameters if each.default is each.empty and each.kind is not each.VAR_POSITIONAL]
-    endless = bool(parameters) and parameters[-1].kind is inspect.Parameter.VAR_POSITIONAL
     kind = _KINDS.get(re.split(r"\W", signature.return_annotation)[0], "any")
     more.setdefault("total", kind == "bool")
     about = " ".join((run.__doc__ or "").partition("\n\n")[0].split()).removesuffix(".")
     return Filter(
         name or run.__name__,
         run,
-        ", ".join(_shown(each) for each in parameters),
-        max(len(needed), endless),
-        _MOST if endless else len(parameters),
+        *arguments_of(parameters),
         about[:1].lower() + about[1:],
         example,
         kind,
@@ -86,6 +82,15 @@ def _filter(run: Callable[..., Any], example: str = "", *, name: str = "", **mor
         takes=tuple((each.name, _kinds(each)) for each in (value, *parameters)),
         **more,
     )
+
+
+def arguments_of(parameters: Sequence[inspect.Parameter]) -> tuple[str, int, int]:
+    """The arguments of a filter as in the reference, and how many it takes at least and at most; `parameters` are those
+    of its function after the value."""
+    needed = [each for each in parameters if each.default is each.empty and each.kind is not each.VAR_POSITIONAL]
+    endless = bool(parameters) and parameters[-1].kind is inspect.Parameter.VAR_POSITIONAL
+    most = _MOST if endless else len(parameters)
+    return ", ".join(_shown(each) for each in parameters), max(len(needed), endless), most
 
 
 def _kinds(parameter: inspect.Parameter) -> tuple[str, ...]:

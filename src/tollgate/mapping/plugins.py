@@ -19,7 +19,7 @@ from tollgate.config.load import Problem
 from tollgate.config.settings import Plugin
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.failures import Fault
-from tollgate.mapping.filter_table import FILTERS, Filter
+from tollgate.mapping.filter_table import FILTERS, Filter, arguments_of
 from tollgate.process.concurrency import in_daemon_thread
 
 log = logging.getLogger("tollgate.plugins")
@@ -97,7 +97,6 @@ def _filter(name: str, function: Callable[..., Any]) -> Filter | None:
     ]
     if not places:
         return None
-    more = places[1:]
     about = (inspect.getdoc(function) or "").split("\n")[0]
 
     @functools.wraps(function)
@@ -107,11 +106,4 @@ def _filter(name: str, function: Callable[..., Any]) -> Filter | None:
         except Exception as error:
             raise Fault(f"plugin filter `{name}` failed: {type(error).__name__}: {error}") from error
 
-    return Filter(
-        name,
-        run,
-        ", ".join(p.name + ("?" if p.default is not p.empty else "") for p in more),
-        sum(p.default is p.empty for p in more),
-        len(more),
-        about,
-    )
+    return Filter(name, run, *arguments_of(places[1:]), about)
