@@ -1,5 +1,6 @@
-"""Constants of the published wire formats: the fields for token limit and end user, the events that end a stream, the
-states of an image job, the syntax of header names. Nothing here is specific to a vendor.
+"""Facts of the published wire formats: the fields for token limit, end user and turns, the events that end a stream,
+how an answer says that it failed, the states and pictures of an image job, the syntax of header names. Nothing here is
+specific to a vendor.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Warnings about parts of a provider file that load, and have no effect or another one than was meant.
 
 A name of the data outside `{{ }}` is sent literally, and so are a place holder in single braces and a base address to
-which nothing is appended. An error
-rule after one that matches all of its answers, a status that is listed twice, and a glob that matches no model never
-take effect.
+which nothing is appended. An error rule after one that matches all of its answers, a status that is listed twice, and a
+glob that matches no model never take effect.
 """
 
 from __future__ import annotations

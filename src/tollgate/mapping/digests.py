@@ -1,4 +1,5 @@
-"""The filters that signatures are made of: digests, keyed digests, base64, percent signs, times.
+"""The filters that signatures are made of (digests, keyed digests, base64, percent signs, times), and names shortened
+by a digest.
 
 Pure like the others: value in, value out, and absent for what they do not work on. Texts are taken as their UTF-8
 bytes; a body that is no UTF-8 comes as text with its bytes kept (`surrogateescape`), so that its digest is right.

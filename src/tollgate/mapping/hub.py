@@ -1,6 +1,7 @@
 """The hub: our own neutral format between formats, version 1. Its JSON Schema is beside this file.
 
-Owns the field names that the compiler checks engine records against, and the validation of hub values in examples.
+Owns the field names that the compiler checks engine records against, the validation of hub values in examples, and the
+stop reason of an answer with or without calls.
 """
 
 from __future__ import annotations

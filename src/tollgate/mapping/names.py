@@ -102,8 +102,7 @@ ABOUT: dict[str, str] = {
     "now": "the current time in Unix seconds",
     "nonce": "32 hexadecimal digits, new for each request; `$nonce | uuid` writes them as a UUID",
     "headers": "the client's headers by lower-case name, but those that hold its secrets (`request.base64_vectors`, "
-    "`request.asked_model`; "
-    "headers and `request:` edits of a provider file)",
+    "`request.asked_model`; headers and `request:` edits of a provider file)",
     "run": "the stream: id, model, created, stop, stop_text, failed, usage",
     "part": "the part being sent: index, nth, item, kind, id, name, text, args, told, token, origin",
     "event": "the SSE event name, for formats that have it only there (stream.to_hub)",
