@@ -19,9 +19,9 @@ from conformance.test_spec_catalog import shape
 from support.inprocess import inprocess, replying
 from support.usage_files import rows_by_id
 from tollgate.config.model import Gateway
+from tollgate.config.provider_schema import DISCOVER_EVERY
 from tollgate.images.service import RECENT
 from tollgate.ledger import Generation
-from tollgate.mapping.provider.discover import EVERY
 from tollgate.tools.calls import WAIT_SECONDS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -430,4 +430,4 @@ async def test_the_limits_are_those_of_the_specification():
     gateway = Gateway(Path())
     assert gateway.credits.minimum == Decimal("0.01")
     assert gateway.retry.attempts == 3
-    assert (RECENT, WAIT_SECONDS, EVERY) == (100, 30, 3600)
+    assert (RECENT, WAIT_SECONDS, DISCOVER_EVERY) == (100, 30, 3600)

@@ -31,6 +31,8 @@ UPLOAD_STEPS = ("prepare", "upload")
 """The calls that upload a picture to a provider before the job that uses it, in order."""
 IMAGE_STEPS = (*UPLOAD_STEPS, "submit", "poll", "fetch")
 """The calls of an image job, in order."""
+GIVE_UP = 600
+"""Seconds after which an unfinished job counts as failed, unless its file says others."""
 
 
 def images() -> Schema:
@@ -47,7 +49,7 @@ def images() -> Schema:
             ),
             "poll": step(
                 "Asks how a job is doing.",
-                {"every": pauses(), "give_up": seconds("When a job that has not ended is failed.", default=600)},
+                {"every": pauses(), "give_up": seconds("When a job that has not ended is failed.", default=GIVE_UP)},
             ),
             "fetch": step("Gets the pictures of a succeeded job, where the poll does not bring them."),
             "statuses": table(
@@ -55,7 +57,7 @@ def images() -> Schema:
                 text("Ours.", enum=list(GENERATION_STATUSES)),
                 minProperties=1,
             ),
-            "give_up": seconds("When a job that has not ended is failed, for providers without poll.", default=600),
+            "give_up": seconds("When a job that has not ended is failed, for providers without poll.", default=GIVE_UP),
         },
         required=["submit"],
     )

@@ -39,6 +39,8 @@ from tollgate.config.schema import (
 
 OWN = frozenset({"provider", "shared", "models_from", "ca_file"})
 """Keys that only the provider's own file may have: its name, and names of other files, which are relative to it."""
+DISCOVER_EVERY = 3600
+"""Seconds between two requests of a list of models, unless its file says others (SPEC: hourly)."""
 
 
 @cache
@@ -187,7 +189,7 @@ def _discover() -> Schema:
         {
             "url": address("The address of the list."),
             "headers": headers("Headers of that call, when they differ."),
-            "every": {**seconds("How often.", default=3600), "maximum": 2_592_000},
+            "every": {**seconds("How often.", default=DISCOVER_EVERY), "maximum": 2_592_000},
             "list": {
                 **template("Where the entries are."),
                 "type": ["string", "object"],

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from tollgate.config.fields import Fields
-from tollgate.config.image_schema import IMAGE_STEPS, UPLOAD_STEPS
+from tollgate.config.image_schema import GIVE_UP, IMAGE_STEPS, UPLOAD_STEPS
 from tollgate.config.load import Map, Scalar, lookup
 from tollgate.config.settings import Timeouts
 from tollgate.mapping.http_calls import EVERY, HTTP, CallPieces, CallRead
-from tollgate.mapping.images.offer import GIVE_UP, ImageOffer, Step
+from tollgate.mapping.images.offer import ImageOffer, Step
 from tollgate.mapping.images.price_reading import read_price
 from tollgate.mapping.images.schema import InputSchema
 from tollgate.mapping.mentions import mentions

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from tollgate.config.image_schema import GIVE_UP
 from tollgate.config.model import StepEncoding, StepFraming
 from tollgate.config.settings import Timeouts
 from tollgate.mapping.hosts import Host
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from tollgate.config.model import Model
     from tollgate.mapping.provider import ErrorRules
     from tollgate.wire import GenerationStatus
-
-
-GIVE_UP = 600.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from tollgate.config.model import Model, Provider, model_type_of
 from tollgate.config.model_schema import model as model_schema
 from tollgate.config.model_schema import price as price_schema
 from tollgate.config.provider_model import read_model
+from tollgate.config.provider_schema import DISCOVER_EVERY
 from tollgate.config.reading import Reading
 from tollgate.config.shape import check_shape
 from tollgate.errors import UpstreamFailed
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from tollgate.mapping.pieces import Template
     from tollgate.mapping.provider.pieces import Pieces, Read
 
-EVERY = 3600.0
-"""Seconds between two requests of a list, unless its file sets them (SPEC: the list is refreshed hourly)."""
 MAX_MODELS = 5000
 MAX_PAGES = 100
 """A list with more pages, or one that comes back to an earlier page, is not read to its end."""
@@ -195,7 +194,7 @@ def compile_discovery(pieces: Pieces, headers: Headers, auth: Authorisation | No
         pieces.provider,
         address,
         partial(headers_without_request, headers, values),
-        Fields(node).number("every", EVERY),
+        Fields(node).number("every", DISCOVER_EVERY),
         auth,
         entries,
         model,
