@@ -58,7 +58,7 @@ class CallPieces:
         if node is None:
             return None
         names = {**self._names, "secret": None} if secret else self._names
-        return self._reader(partial(compile_template, answer=answer), node, names, secret=secret)
+        return self._reader(partial(compile_template, answer=answer), node, names)
 
     def figure(self, node: Node | None, path: str) -> CallRead | None:
         """A template of a number; text that is not a number was meant as a path, without its `$`."""
@@ -145,20 +145,17 @@ class CallPieces:
         names: Mapping[str, frozenset[str] | None],
         *,
         test: bool = False,
-        secret: bool = False,
     ) -> CallRead | None:
         document, functions = self._pieces.document, self._pieces.functions
         made = self._pieces.tried(lambda: compile_piece(document, node, names=names, defines=functions))
         if made is None:
             return None
-        piece, secrets = made, self._pieces.secrets if secret else None
+        call: Callable[..., Any] = made.test if test else made
+        reads, fixed = made.names, {"secret": self._pieces.secrets} if "secret" in names else {}
 
         def read(values: Values) -> Any:
-            named = {name: values.get("$" + name) for name in piece.names}
-            if secrets is not None:
-                named["secret"] = secrets
-            context = Context(model=values.get("$model"))
-            return piece.test(values.get("$"), context, **named) if test else piece(values.get("$"), context, **named)
+            named = {name: values.get("$" + name) for name in reads}
+            return call(values.get("$"), Context(model=values.get("$model")), **{**named, **fixed})
 
         return read
 
