@@ -422,6 +422,7 @@ async def test_a_previous_response_of_a_provider_without_the_model_is_a_404_that
         "tollgate.completions.whole.reported_tier",
         "tollgate.completions.native_chat.NativeChat.feed",
         "tollgate.completions.native_chat.NativeChat.close",
+        "tollgate.completions.native_chat.NativeChat.usage",
     ],
 )
 async def test_an_internal_error_writes_a_row_and_releases_the_hold(tmp_path, monkeypatch, broken):

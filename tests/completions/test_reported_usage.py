@@ -141,6 +141,14 @@ async def test_zeros_count_for_a_programmatic_tool_call_without_a_model_run(tmp_
     assert (row["estimated"], row["input_tokens"], row["output_tokens"], row["cost"]) == (False, 0, 0, 0)
 
 
+@pytest.mark.parametrize("choices", [5, True, "none", {"index": 0}, None])
+async def test_usage_in_a_chunk_whose_choices_are_no_list_is_estimated(tmp_path, choices):
+    app = streaming(chunks(text_choice("four words of text", "stop"), {"choices": choices, "x_usage": {"tokens": 9}}))
+    reply, row = await answered(tmp_path, "chat", app, stream=True)
+    assert reply.status_code == 200 and '"x_usage"' in reply.text
+    assert (row["outcome"], row["estimated"], row["output_tokens"]) == ("ok", True, 4)
+
+
 @pytest.mark.parametrize(("client", "stream"), [("chat", False), ("chat", True), ("messages", True)])
 @pytest.mark.parametrize(
     "counts",

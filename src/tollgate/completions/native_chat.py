@@ -72,12 +72,13 @@ class NativeChat(NativeStream):
         if self._elsewhere is None:
             return None
         tap = Tap(self._offer.mapping)
-        choices = [
+        choices = self._elsewhere.get("choices")
+        without_deltas = [
             {name: value for name, value in choice.items() if name != "delta"}  # usage may be beside the delta
-            for choice in self._elsewhere.get("choices") or ()
+            for choice in (choices if isinstance(choices, list) else ())
             if isinstance(choice, dict)
         ]
-        tap.feed({**self._elsewhere, "choices": choices})
+        tap.feed({**self._elsewhere, "choices": without_deltas})
         return tap.usage or None
 
     def tier(self) -> str | None:

@@ -118,8 +118,10 @@ async def _pump(
         raise
     except Exception:
         answer.abort()
-        exchange.note_usage(stage.usage())
-        await exchange.settle_own_mistake()
+        try:
+            exchange.note_usage(stage.usage())
+        finally:  # the mistake may be in `usage`
+            await exchange.settle_own_mistake()
         raise
     finally:
         answer.abort()
