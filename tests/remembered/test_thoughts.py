@@ -174,7 +174,18 @@ def test_an_invalid_turn_is_neither_remembered_nor_changed(part):
     assert remembering(REASONING, CALL).restored("alice", MAKER, turns(part, CALL)) is None
 
 
-@pytest.mark.parametrize("arguments", [None, 1.5, {"a": [1]}, "{", b"{}"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        None,
+        1.5,
+        {"a": [1]},
+        "{",
+        b"{}",
+        pytest.param("[" * 300 + "]" * 300, id="deep"),
+        pytest.param("[" * 2000 + "]" * 2000, id="very deep"),
+    ],
+)
 def test_turns_with_different_arguments_are_distinguished(arguments):
     call = {**CALL, "args": arguments}
     found = remembering(REASONING, call).restored("alice", MAKER, turns(call))

@@ -141,5 +141,5 @@ def _plain(arguments: Any) -> Any:
         return repr(arguments)
     try:
         return orjson.dumps(orjson.loads(arguments), option=orjson.OPT_SORT_KEYS).decode()
-    except ValueError:
+    except (ValueError, orjson.JSONEncodeError):  # orjson reads 1024 levels and writes 254
         return arguments.strip()
