@@ -44,6 +44,54 @@ async def test_a_messages_stream_that_ends_after_its_delta_without_usage_still_f
     assert "event: error" in reply.text and "message_stop" not in reply.text
 
 
+def messages_stream(usage, *deltas):
+    """A messages stream whose first event has this usage, and whose `message_delta` events have those."""
+    message = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": None}
+    ended = {"stop_reason": "end_turn", "stop_sequence": None}
+    events = [
+        {"type": "message_start", "message": {**message, "stop_sequence": None, "usage": usage}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a b c d e f g h"}},
+        {"type": "content_block_stop", "index": 0},
+        *({"type": "message_delta", "delta": ended, **delta} for delta in deltas),
+        {"type": "message_stop"},
+    ]
+    return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
+
+
+@pytest.mark.parametrize(
+    ("usage", "deltas", "written"),
+    [
+        pytest.param({"input_tokens": 10}, [{}], [8], id="only the input at the start"),
+        pytest.param({"input_tokens": 10, "output_tokens": 1}, [{}], [8], id="an early output at the start"),
+        pytest.param(
+            {"input_tokens": 10, "output_tokens": 1},
+            [{"usage": {"output_tokens": 8}}, {}],
+            [8, None],
+            id="final before",
+        ),
+    ],
+)
+async def test_the_end_of_a_messages_stream_has_the_output_unless_an_earlier_event_has_it(
+    tmp_path, usage, deltas, written
+):
+    provider = """
+provider: acme
+url: app://acme
+speaks: {messages: /x}
+models: {acme/one: {price: {prompt: "0", completion: "1"}}}
+"""
+    app = replying(blocks=messages_stream(usage, *deltas), headers=SSE)
+    async with inprocess(tmp_path, providers={"acme": provider}, apps={"acme": app}) as here:
+        before = here.balance()
+        ask = {"model": "acme/one", "stream": True, "max_tokens": 50, "messages": [{"role": "user", "content": "hi"}]}
+        reply = await here.post("/v1/messages", ask)
+        assert before - here.balance() == 8
+    events = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: ")]
+    ends = [event.get("usage", {}).get("output_tokens") for event in events if event["type"] == "message_delta"]
+    assert ends == written
+
+
 TEXTS = """
 mapping: texts
 request: {from_hub: {ask: "{{ $.turns[*].parts[*].text | join }}", live: $.stream}}

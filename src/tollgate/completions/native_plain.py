@@ -149,8 +149,8 @@ class NativePlain(NativeStream):
             self._rule.note(event)
 
     def _has_usage(self) -> bool:
-        """Whether the client got usage that is final in an earlier event."""
-        return bool(self._tap.usage.keys() - {"searches"}) and not self._tap.usage.get("early")
+        """Whether the client got the final count of the output in an earlier event."""
+        return self._tap.usage.get("output") is not None and not self._tap.usage.get("early")
 
     def _note_state(self, event: dict[str, Any]) -> None:
         """Note the ids of provider state in an event, and the encrypted values."""
