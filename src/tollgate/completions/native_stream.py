@@ -7,6 +7,7 @@ sent once the row is durable. `native_chat.py` and `native_plain.py` interpret t
 
 from __future__ import annotations
 
+import contextlib
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -62,11 +63,8 @@ class KeptBlocks:
         found += decoder.finish()  # where lines end with CR alone, only the next byte shows that an event is complete
         parsed = []
         for event in found:
-            if event.data and event.data != b"[DONE]":
-                try:
-                    parsed.append(orjson.loads(event.data))
-                except orjson.JSONDecodeError:
-                    continue
+            with contextlib.suppress(orjson.JSONDecodeError):  # a comment, or the end mark
+                parsed.append(orjson.loads(event.data))
         return parsed
 
     @property
