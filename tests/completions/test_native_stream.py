@@ -20,6 +20,7 @@ from tollgate.completions.native_plain import NativePlain, last_sequence
 from tollgate.completions.route_events import Reframed
 from tollgate.config.files import built_in_mappings
 from tollgate.config.load import read_file
+from tollgate.errors import AnswerLost
 from tollgate.mapping import compile_mapping
 from tollgate.sse import Decoder
 
@@ -127,6 +128,23 @@ def test_a_chat_stream_may_arrive_in_two_blocks_split_anywhere(ending):
             whole.usage(),
             whole.tail(),
         ), cut
+
+
+@pytest.mark.parametrize("dialect", ["chat", "messages"])
+@pytest.mark.parametrize(
+    ("rest", "passed"),
+    [
+        (b'data: {"type": "ping", "x": 1', b""),
+        (b"event: ping\ndata:", b""),
+        (b'data: {"type": "ping"}', b'data: {"type": "ping"}\n\n'),
+    ],
+    ids=["half an event", "no data", "without its blank line"],
+)
+def test_the_last_event_of_a_broken_stream_is_passed_on_only_if_its_data_is_complete(dialect, rest, passed):
+    stream = native(dialect)
+    out = stream.feed(sse({"type": "ping"})) + stream.feed(rest)
+    assert out + stream.close() == sse({"type": "ping"}) + passed
+    assert isinstance(stream.error, AnswerLost)
 
 
 def test_a_finishing_chunk_with_usage_passes_unchanged():
