@@ -15,6 +15,7 @@ import duckdb
 import pytest
 
 from support.stores import spent_by
+from support.waiting import until
 from tollgate.config.settings import Credits, Store
 from tollgate.ledger import Ledger, embedded, ledger_of, publish
 from tollgate.ledger.publish import remove_files
@@ -274,6 +275,33 @@ async def test_rows_whose_file_is_missing_are_kept_until_it_is_rewritten(
         for _ in range(4):
             await ten_minutes_later(ledger)
         assert (await stored(ledger), published(tmp_path)) == ([], names)
+
+
+async def test_between_two_days_that_take_long_to_remove_the_store_takes_new_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "_REMOVE_SECONDS", -1.0)  # one day in each turn
+    async with ledger_of(settings(tmp_path, keep_rows_days=30, keep_files_days=90), Credits()) as ledger:
+        alice = await with_alice(ledger)
+        for days in (40, 50, 60):
+            await ledger.record(row(f"req_{days}", key_id=alice.key.id, time=days_ago(days)))
+        await ledger.settle()
+        events: list[str] = []
+        backend: Any = ledger._backend
+        store_waiting, remove_day = backend._store_waiting, backend.store.remove_day
+        monkeypatch.setattr(backend, "_store_waiting", lambda: events.append("store") or store_waiting())
+
+        def remove(first: date) -> int:
+            removed: int = remove_day(first)
+            events.extend(["remove"] if removed else [])
+            return removed
+
+        monkeypatch.setattr(backend.store, "remove_day", remove)
+        await ten_minutes_later(ledger)
+        await until(lambda: events.count("remove") == 3)
+        first, last = events.index("remove"), len(events) - events[::-1].index("remove")
+        assert "remove remove" not in " ".join(events[first:last])
+        assert (await stored(ledger), published(tmp_path)) == ([], ["req_40", "req_50", "req_60"])
 
 
 async def test_a_late_row_of_a_removed_day_is_added_to_its_file(kept: Store, tmp_path: Path) -> None:
