@@ -124,6 +124,28 @@ async def test_the_applied_tier_is_billed(tmp_path, requested, reported, times, 
         assert cost == BASE * Decimal(times)
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("client", ["/v1/messages", "/v1/chat/completions"])
+async def test_the_tier_in_the_usage_of_a_message_is_billed(tmp_path, client, stream):
+    usage = {"input_tokens": 10, "output_tokens": 5, "service_tier": "priority"}
+    events = [
+        {"type": "message_start", "message": {**MESSAGE, "content": [], "usage": {**usage, "output_tokens": 1}}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "hi"}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}},
+        {"type": "message_stop"},
+    ]
+    app = (
+        replying(blocks=[b"data: " + json.dumps(event).encode() + b"\n\n" for event in events], headers=SSE)
+        if stream
+        else replying(body=json.dumps({**MESSAGE, "usage": usage}).encode())
+    )
+    priced = provider("messages", "app://acme/messages", TIERS)
+    async with inprocess(tmp_path, settings=WIDE, providers={"acme": priced}, apps={"acme": app}) as here:
+        assert (await spent(here, {**ASK, "stream": stream}, client))[1] == BASE * 2
+
+
 async def test_a_row_names_the_price_rules_that_applied(tmp_path):
     tiers = (
         ', volumes: [{min_prompt_tokens: 5, prompt: "3", completion: "4"}], service_tiers: {flex: {prompt: "0.5", '

@@ -190,6 +190,16 @@ async def test_without_another_route_everything_passes_as_it_arrives(tmp_path, c
             assert (row["outcome"], row["attempts"]) == ("upstream_error", 1)
 
 
+@pytest.mark.parametrize("client", PATHS)
+async def test_in_the_last_attempt_everything_passes_as_it_arrives_though_a_route_is_left(tmp_path, client):
+    first = streaming_app(*opening_events(client), OVERLOADED[client])
+    routes = two_routes(first, client, client, settings="retry: {attempts: 1}\n")
+    async with inprocess(tmp_path, **routes) as here:
+        reply = await here.post(PATHS[client], {**ASKS[client], "stream": True})
+        assert (reply.status_code, first.requests) == (200, 1)
+        assert reply.content.startswith(opening_events(client)[0]) and "secret" not in reply.text
+
+
 @pytest.mark.parametrize(("client", "upstream"), CELLS, ids=IDS)
 async def test_a_failure_after_the_first_text_does_not_fall_back(tmp_path, client, upstream):
     sent = events(upstream)[: {"chat": 1, "messages": 3, "responses": 5}[upstream]]
