@@ -1,11 +1,14 @@
 """The usage in a native stream if the provider reports none."""
 
+import asyncio
 import json
 from decimal import Decimal
 
 import pytest
 
-from support.inprocess import SSE, inprocess, replying
+from support.inprocess import SSE, Leaving, inprocess, replying
+from support.usage_files import rows
+from support.waiting import SECONDS
 
 
 @pytest.mark.parametrize("dialect", ["messages", "responses"])
@@ -90,6 +93,39 @@ models: {acme/one: {price: {prompt: "0", completion: "1"}}}
     events = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: ")]
     ends = [event.get("usage", {}).get("output_tokens") for event in events if event["type"] == "message_delta"]
     assert ends == written
+
+
+@pytest.mark.parametrize(
+    ("events", "billed"), [(3, 8), (5, 3)], ids=["before the final count: an estimate", "after it: what was reported"]
+)
+async def test_a_client_that_leaves_a_messages_stream_pays_for_the_output_until_then(tmp_path, events, billed):
+    sent = b"".join(messages_stream({"input_tokens": 10, "output_tokens": 1}, {"usage": {"output_tokens": 3}})[:events])
+
+    async def app(method, path, headers, body):
+        async def answer():
+            yield sent
+            await asyncio.sleep(600)
+
+        return 200, SSE, answer()
+
+    provider = """
+provider: acme
+url: app://acme
+speaks: {messages: /x}
+models: {acme/one: {price: {prompt: "0", completion: "1"}}}
+"""
+    ask = {"model": "acme/one", "stream": True, "max_tokens": 50, "messages": [{"role": "user", "content": "hi"}]}
+    async with inprocess(tmp_path, providers={"acme": provider}, apps={"acme": app}) as here:
+        client = Leaving(ask, here.key, blocks=1)
+        client.scope["path"] = "/v1/messages"
+        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), SECONDS)
+        (row,) = await rows(here, tmp_path)
+    assert (row["outcome"], row["output_tokens"], row["cost"], row["estimated"]) == (
+        "client_gone",
+        billed,
+        billed,
+        billed == 8,
+    )
 
 
 TEXTS = """
