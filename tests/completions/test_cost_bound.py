@@ -62,6 +62,18 @@ async def held_beyond_plain(tmp_path, *requests: tuple[str, dict[str, Any]]) -> 
     return [with_more - plain for plain, with_more in zip(amounts[::2], amounts[1::2], strict=True)]
 
 
+async def test_the_output_that_the_client_allows_is_held_for(tmp_path):
+    """Without a limit of its own, that of the model (100 tokens)."""
+    limited = ("max_tokens", "max_completion_tokens"), ("max_output_tokens",), ("max_tokens",)
+    requests = [(client, {name: 50_100}) for client, names in zip(PATHS, limited, strict=True) for name in names]
+    *longer, both, several = await held_beyond_plain(
+        tmp_path, *requests, ("chat", {"max_tokens": 60, "max_completion_tokens": 50_100}), ("chat", {"n": 3})
+    )
+    for amount in (*longer, both):
+        assert amount == pytest.approx(50_000 * 2 * TOKEN, abs=50 * TOKEN)
+    assert several == pytest.approx(2 * 100 * 2 * TOKEN, abs=50 * TOKEN)
+
+
 async def test_searches_are_held_for(tmp_path):
     limited, unlimited, calls_limited, nothing_stored, options, plugin, own = await held_beyond_plain(
         tmp_path,
