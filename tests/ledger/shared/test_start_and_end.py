@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import asyncpg
@@ -17,7 +18,7 @@ from tollgate.ledger import StoreInUse, ledger_of
 from tollgate.ledger.locks import FileLocks
 from tollgate.ledger.shared import change_listener, rounds, usage
 
-from ..conftest import with_alice
+from ..conftest import row, with_alice
 from ..test_generations import DONE, job
 from .test_outages import close_unpublished, published, until_gone
 
@@ -58,6 +59,22 @@ async def test_a_usage_folder_that_cannot_be_created_is_reported(store: Callable
     settings = replace(store("a"), usage_directory=tmp_path / "file" / "usage")
     with pytest.raises(TollgateError, match="file/usage: usage files cannot be kept here: Not a directory"):
         await ledger_of(settings, Credits()).open()
+
+
+@pytest.mark.parametrize("removed", [False, True], ids=["with its rows", "without its rows, which were too old"])
+async def test_a_restarted_gateway_publishes_its_new_rows(
+    store: Callable[[str], Store], observer: asyncpg.Connection, tmp_path: Path, removed: bool
+) -> None:
+    async with ledger_of(store("a"), Credits()) as ledger:
+        await with_alice(ledger)
+        await ledger.record(row("req_1", time=datetime.now(UTC) - timedelta(days=2)))
+        await ledger.settle()
+    if removed:
+        await observer.execute("DELETE FROM tollgate.usage")
+    async with ledger_of(store("a"), Credits()) as again:
+        await again.record(row("req_2"))
+        await again.settle()
+    assert sorted(each for _, ids in published(tmp_path) for each in ids) == ["req_1", "req_2"]
 
 
 async def test_a_stopped_gateway_leaves_no_session(store: Callable[[str], Store], address: str) -> None:
