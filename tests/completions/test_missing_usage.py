@@ -95,12 +95,20 @@ models: {acme/one: {price: {prompt: "0", completion: "1"}}}
     assert ends == written
 
 
-@pytest.mark.parametrize(
-    ("events", "billed"), [(3, 8), (5, 3)], ids=["before the final count: an estimate", "after it: what was reported"]
-)
-async def test_a_client_that_leaves_a_messages_stream_pays_for_the_output_until_then(tmp_path, events, billed):
-    sent = b"".join(messages_stream({"input_tokens": 10, "output_tokens": 1}, {"usage": {"output_tokens": 3}})[:events])
+RUNNING = {"id": "c", "choices": [{"index": 0, "delta": {"content": "a b c d e f g h"}, "finish_reason": None}],
+           "usage": {"prompt_tokens": 10, "completion_tokens": 1, "total_tokens": 11}}  # fmt: skip
+MESSAGE = messages_stream({"input_tokens": 10, "output_tokens": 1}, {"usage": {"output_tokens": 3}})
 
+
+@pytest.mark.parametrize(
+    ("dialect", "sent", "billed"),
+    [
+        pytest.param("messages", b"".join(MESSAGE[:3]), 8, id="messages, before the final count: an estimate"),
+        pytest.param("messages", b"".join(MESSAGE[:5]), 3, id="messages, after it: what was reported"),
+        pytest.param("chat", b"data: " + json.dumps(RUNNING).encode() + b"\n\n", 8, id="chat, a running count"),
+    ],
+)
+async def test_a_client_that_leaves_pays_for_the_output_until_then(tmp_path, dialect, sent, billed):
     async def app(method, path, headers, body):
         async def answer():
             yield sent
@@ -108,16 +116,16 @@ async def test_a_client_that_leaves_a_messages_stream_pays_for_the_output_until_
 
         return 200, SSE, answer()
 
-    provider = """
+    provider = f"""
 provider: acme
 url: app://acme
-speaks: {messages: /x}
-models: {acme/one: {price: {prompt: "0", completion: "1"}}}
+speaks: {{{dialect}: /x}}
+models: {{acme/one: {{price: {{prompt: "0", completion: "1"}}}}}}
 """
     ask = {"model": "acme/one", "stream": True, "max_tokens": 50, "messages": [{"role": "user", "content": "hi"}]}
     async with inprocess(tmp_path, providers={"acme": provider}, apps={"acme": app}) as here:
         client = Leaving(ask, here.key, blocks=1)
-        client.scope["path"] = "/v1/messages"
+        client.scope["path"] = {"chat": "/v1/chat/completions", "messages": "/v1/messages"}[dialect]
         await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), SECONDS)
         (row,) = await rows(here, tmp_path)
     assert (row["outcome"], row["output_tokens"], row["cost"], row["estimated"]) == (
