@@ -43,7 +43,9 @@ async def test_stream_events_without_a_rule_are_counted(tmp_path, client):
 
 
 async def test_tokens_and_cost_are_counted_by_provider(tmp_path):
-    answer = replying(body=json.dumps(whole("chat", prompt_tokens=10, completion_tokens=4, total_tokens=14)).encode())
+    counts = {"prompt_tokens": 10, "completion_tokens": 4, "total_tokens": 14}
+    parts = {"prompt_tokens_details": {"cached_tokens": 3}, "completion_tokens_details": {"reasoning_tokens": 1}}
+    answer = replying(body=json.dumps(whole("chat", **counts, **parts)).encode())
     async with inprocess(tmp_path, providers={"acme": provider("app://acme/v1", "chat")}, apps={"acme": answer}) as app:
         for _ in range(2):
             assert (await app.post(PATHS["chat"], ASKS["chat"])).status_code == 200
