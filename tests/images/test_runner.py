@@ -59,6 +59,26 @@ async def test_a_job_is_submitted_polled_and_charged_once(gateway):
     assert listed == [{"id": made["id"], "model": "acme/draw", "status": "succeeded", "images": URL * 2, "cost": 0.08}]
 
 
+async def test_a_job_that_is_processing_never_goes_back_to_starting(gateway):
+    told = ["starting", "processing", "starting"]
+    services, key, _ = await gateway(Script(*((200, {"id": "p1", "status": status}) for status in told)))
+    made = await create(services, key)
+    assert [(await look(services, key, made["id"]))["status"] for _ in told] == ["processing"] * 3
+
+
+async def test_a_job_is_polled_at_the_intervals_of_its_file_and_from_then_on_at_the_last(gateway):
+    services, key, _ = await gateway(Numbered(), make_offer(every=(5, 10, 60)))
+    pass_time(services, 0)
+    made = await create(services, key)
+    tracked = jobs_of(services).tracked
+    watch, waits = tracked.pending[made["id"]], []
+    for _ in range(4):
+        waits.append(watch.due - tracked.clock())
+        pass_time(services, waits[-1])
+        watch.next(tracked.clock())
+    assert waits == pytest.approx([5, 10, 60, 60])
+
+
 @pytest.mark.parametrize("polled", [True, False])
 async def test_the_deadline_of_a_job_is_that_of_its_file(gateway, polled):
     services, key, _ = await gateway(Numbered(), make_offer(give_up=77, poll=polled))
