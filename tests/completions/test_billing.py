@@ -354,15 +354,23 @@ async def test_the_larger_of_max_tokens_and_max_completion_tokens_is_held_for(tm
     assert both >= Decimal(90) * 2 / 10, "a provider may support only one of the two names"
 
 
-async def test_impossible_token_counts_are_logged(tmp_path, caplog):
-    async with inprocess(
-        tmp_path,
-        providers={"acme": provider()},
-        apps={"acme": replying(body=chat(usage={"prompt_tokens": -5, "completion_tokens": 5}))},
-    ) as here:
+@pytest.mark.parametrize(
+    ("usage", "words"),
+    [
+        pytest.param({"prompt_tokens": -5, "completion_tokens": 5}, "input was -5", id="estimated instead"),
+        pytest.param(
+            {**USAGE, "prompt_tokens_details": {"cached_tokens": 50}},
+            "cache_read was 50, more than the 10 of input",
+            id="cut to what is possible",
+        ),
+    ],
+)
+async def test_impossible_token_counts_are_logged(tmp_path, caplog, usage, words):
+    app = replying(body=chat(usage=usage))
+    async with inprocess(tmp_path, providers={"acme": provider()}, apps={"acme": app}) as here:
         with caplog.at_level(logging.WARNING, "tollgate.completions"):
             await spent(here, ASK)
-        assert "input was -5" in caplog.text
+        assert words in caplog.text
         assert "acme" in caplog.text
 
 
