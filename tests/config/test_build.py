@@ -1,5 +1,6 @@
 """The objects that a valid configuration becomes."""
 
+import os
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -263,3 +264,15 @@ def test_a_gateway_file_that_is_no_file_is_an_error_and_not_as_if_it_were_absent
     for path in (None, folder):
         with pytest.raises(ConfigErrors, match=r"^gateway\.yaml:1:1: cannot be read: "):
             load_gateway(path, environ={})
+
+
+def test_a_folder_of_providers_that_must_not_be_read_is_an_error_and_not_as_if_it_were_empty(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package's providers would be used instead. (The rights themselves do not bind root, who runs some tests.)"""
+    (folder / "providers").mkdir()
+    allowed = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "providers" and allowed(path, mode))
+    assert messages_of({}, folder) == (
+        "providers:1:1: cannot be read: Permission denied, wanted a folder this process may read\n"
+    )

@@ -113,12 +113,16 @@ def mapping_files(document: Document, root: Map, folder: Path) -> tuple[list[Pat
 
 
 def _passed_over(folder: Path, patterns: Iterable[str]) -> list[Problem]:
-    """Problems with what a pattern seems to mean and that is not read: broken links, folders, and files that do not
-    end in `.yaml`."""
+    """Problems with what a pattern seems to mean and that is not read: broken links, folders, files that do not end in
+    `.yaml`, and all of a folder that must not be read."""
     problems = []
     for pattern in patterns:
         place = pattern.removesuffix("*.yaml")
         if _WILD & set(place) or not (folder / place).is_dir():
+            continue
+        if not os.access(folder / place, os.R_OK | os.X_OK):
+            mark = Mark(shown(folder / place), 1, 1)
+            problems.append(Problem(mark, "cannot be read: Permission denied, wanted a folder this process may read"))
             continue
         for path in sorted((folder / place).glob("[!.]*")):
             mark = Mark(shown(path), 1, 1)
