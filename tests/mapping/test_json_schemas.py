@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tollgate.mapping.json_schemas import typed
+from tollgate.mapping.json_schemas import modern, typed
 
 
 def nested(levels: int, alternatives: int) -> dict[str, Any]:
@@ -60,3 +60,8 @@ def test_a_schema_that_refers_to_itself_ends_after_one_turn() -> None:
 def test_a_definition_moves_beside_what_is_no_map_of_definitions() -> None:
     schema = {"$ref": "#/definitions/a", "$defs": [], "definitions": {"a": {"type": "string"}}}
     assert typed(schema) == {"$ref": "#/$defs/a", "$defs": {"a": {"type": "string"}}}
+
+
+def test_a_modern_schema_is_not_copied() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": ["array", "null"], "items": {}}, "b": {"default": None}}}
+    assert modern(schema) is schema

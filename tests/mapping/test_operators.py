@@ -479,6 +479,37 @@ EXPRESSIONS = {
         "properties": {"minimum": {"default": {"minimum": 1}}},
         "enum": [{"minimum": 1}],
     },
+    "'s' | modern_schema": None,
+    "{} | modern_schema": {},
+    "{'properties': {'a': {'type': 'array'}, 'b': {'anyOf': [{'type': ['array', 'null'], 'prefixItems': [{'type': "
+    "'array'}]}]}}} | modern_schema": {
+        "properties": {
+            "a": {"type": "array", "items": {}},
+            "b": {
+                "anyOf": [
+                    {"type": ["array", "null"], "prefixItems": [{"type": "array", "items": {}}], "items": {}},
+                ]
+            },
+        },
+    },
+    "{'properties': {'a': {'items': [{'type': 'string'}], 'additionalItems': false}, 'b': {'items': [{}], "
+    "'additionalItems': {'items': [{}]}}}} | modern_schema": {
+        "properties": {
+            "a": {"prefixItems": [{"type": "string"}], "maxItems": 1},
+            "b": {"prefixItems": [{}], "items": {"prefixItems": [{}]}},
+        },
+    },
+    "{'items': {'minimum': 0, 'exclusiveMinimum': true, 'maximum': 9, 'exclusiveMaximum': false}} | modern_schema": {
+        "items": {"exclusiveMinimum": 0, "maximum": 9},
+    },
+    "{'properties': {'a': {'exclusiveMaximum': true}}} | modern_schema": {"properties": {"a": {}}},
+    "{'properties': {'default': {'default': none, 'const': none, 'title': none}}, 'required': none} | modern_schema": {
+        "properties": {"default": {"default": None, "const": None}},
+    },
+    "{'enum': [{'type': 'array'}], 'default': {'type': 'array'}} | modern_schema": {
+        "enum": [{"type": "array"}],
+        "default": {"type": "array"},
+    },
     "'s' | typed_schema": None,
     "{} | typed_schema": {},
     "{'properties': {'a': {}, 'b': {'items': {'const': 1}}, 'c': {'enum': ['x', none]}, 'd': {'oneOf': []}}} | "

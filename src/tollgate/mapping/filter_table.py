@@ -200,6 +200,11 @@ FILTERS: dict[str, Filter] = {
             name="spoken_schema",
         ),
         _filter(
+            json_schemas.modern,
+            "{'minimum': 0, 'exclusiveMinimum': true} | modern_schema → {\"exclusiveMinimum\":0}",
+            name="modern_schema",
+        ),
+        _filter(
             json_schemas.typed,
             "{'type': 'object', 'anyOf': [{'required': ['a']}]} | typed_schema → "
             '{"anyOf":[{"type":"object","required":["a"]}]}',

@@ -40,6 +40,10 @@ _OF_TYPE = (
     ("number", ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")),
 )
 """The keywords that only values of a type can violate."""
+_LIMITS = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
+"""Keywords that were true or false in draft 4, each with the limit that it excluded."""
+_VALUES = ("default", "const")
+"""Keywords whose value may be null."""
 _MOST_COPIES = 50_000
 """How many values `typed` may copy to where they apply: nested alternatives and references multiply them, so that a
 schema of a kilobyte could become one of gigabytes."""
@@ -90,6 +94,19 @@ def typed(schema: Object) -> dict[str, Any] | None:
         return schema
 
 
+def modern(schema: Object) -> dict[str, Any] | None:
+    """A JSON schema in the words of draft 2020-12, without what validators of tools reject: positions are in
+    `prefixItems`, exclusive limits are numbers, every array has `items`, and no keyword is null. One that is so already
+    is returned unchanged.
+
+    {"type": "array", "items": [{"type": "string"}]}
+    -> {"type": "array", "prefixItems": [{"type": "string"}], "items": {}}
+    """
+    if type(schema) is not dict:
+        return None
+    return _everywhere(schema, _complete_array, before=_modernize) if _is_outdated(schema) else schema
+
+
 _Change = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -126,6 +143,60 @@ def _speak(schema: dict[str, Any], taken: dict[str, Any]) -> dict[str, Any]:
         words = ", ".join(f"{key}: {json_text(schema.pop(key))}" for key in described)
         before = schema.get("description")
         schema["description"] = f"{before}\n\n{words}" if type(before) is str and before else words
+    return schema
+
+
+def _is_outdated(schema: dict[str, Any]) -> bool:
+    """Whether `modern` changes a schema. Most are walked in vain, so nothing is copied here."""
+    for key, value in schema.items():
+        kind = type(value)
+        if kind is str:
+            if value == "array" and key == "type" and "items" not in schema:
+                return True
+        elif kind is dict:
+            inner = value.values() if key in _NAMED else (value,) if key in _ONE else ()
+            for one in inner:
+                if type(one) is dict and _is_outdated(one):
+                    return True
+        elif kind is list:
+            if key == "items" or key == "type" and "array" in value and "items" not in schema:
+                return True
+            if key in _SEVERAL:
+                for one in value:
+                    if type(one) is dict and _is_outdated(one):
+                        return True
+        elif value is None and key not in _VALUES or kind is bool and key in _LIMITS:
+            return True
+    return False
+
+
+def _is_array(schema: dict[str, Any]) -> bool:
+    kind = schema.get("type")
+    return kind == "array" or type(kind) is list and "array" in kind
+
+
+def _modernize(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema, without those inside it, in the words of draft 2020-12."""
+    made = {key: value for key, value in schema.items() if value is not None or key in _VALUES}
+    if type(positions := made.get("items")) is list:
+        del made["items"]
+        made.setdefault("prefixItems", positions)
+        others = made.pop("additionalItems", None)
+        if type(others) is dict:
+            made["items"] = others
+        elif others is False:  # As `items` it may count as none.
+            made.setdefault("maxItems", len(positions))
+    for exclusive, limit in _LIMITS.items():
+        if type(excludes := made.get(exclusive)) is bool:
+            del made[exclusive]
+            if excludes and limit in made:
+                made[exclusive] = made.pop(limit)
+    return made
+
+
+def _complete_array(schema: dict[str, Any]) -> dict[str, Any]:
+    if _is_array(schema):
+        schema.setdefault("items", {})
     return schema
 
 
