@@ -150,12 +150,10 @@ def _auth() -> Schema:
             "kind": text("How calls are authorised.", enum=list(AUTH_OPTIONS)),
             "form": parameters("All fields of the token request, instead of a client's id and secret."),
             "body": structure("The token request as JSON, instead of a client's id and secret; a template."),
-            "token": {
-                **template("Where the answer holds the token, if not `access_token`: over `$`, `$answer_headers`."),
-                "type": ["string", "object"],
-                "pattern": r"^\s*(\$|\{\{)",
-                "wanted": "where the token is, such as $.data.token",
-            },
+            "token": _read(
+                "Where the answer holds the token, if not `access_token`: over `$`, `$answer_headers`.",
+                wanted="where the token is, such as $.data.token",
+            ),
             "expires_in": template("How many seconds the token lives, likewise."),
             "headers": headers("Headers of the token request."),
             "query": text("The query parameter the token is sent in, instead of a header.", minLength=1),
@@ -171,6 +169,11 @@ def _auth() -> Schema:
             "additionalProperties": False,
         },
     )
+
+
+def _read(about: str, *, wanted: str) -> Schema:
+    """A template that reads an answer: a text without data would be the same for every answer."""
+    return {**template(about), "type": ["string", "object"], "pattern": r"^\s*(\$|\{\{)", "wanted": wanted}
 
 
 def _auth_options() -> dict[str, str]:
@@ -190,12 +193,7 @@ def _discover() -> Schema:
             "url": address("The address of the list."),
             "headers": headers("Headers of that call, when they differ."),
             "every": {**seconds("How often.", default=DISCOVER_EVERY), "maximum": 2_592_000},
-            "list": {
-                **template("Where the entries are."),
-                "type": ["string", "object"],
-                "pattern": r"^\s*(\$|\{\{)",
-                "wanted": "where the entries are, such as $.data",
-            },
+            "list": _read("Where the entries are.", wanted="where the entries are, such as $.data"),
             "model": structure("How an entry's fields become a model's; `id` is its canonical id.", required=["id"]),
             "when": {"description": "Which entries count: an expression over `$`."},
             "next": template(
