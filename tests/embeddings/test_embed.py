@@ -412,6 +412,22 @@ async def test_a_large_answer_is_sent_in_blocks(tmp_path):
         assert reply.headers["content-type"] == "application/json"
 
 
+@pytest.mark.parametrize("packed", [False, True], ids=["floats", "base64"])
+async def test_a_part_of_a_split_batch_without_all_its_vectors_is_an_error(tmp_path, packed):
+    whole = answering(base64_wanted=packed)
+
+    def lacking(method, path, body):
+        status, content = whole(method, path, body)
+        return status, {**content, "data": content["data"][: 1 if len(body["input"]) == 2 else None]}
+
+    async with gateway(tmp_path, acme=lacking) as here:
+        assert (await here.post("/v1/embeddings", {**ONE, "input": ["a"] * 4})).status_code == 200
+        before = here.balance()
+        reply = await here.post("/v1/embeddings", {**ONE, "input": ["a"] * 6})
+        assert (reply.status_code, reply.json()["message"]) == (500, "internal error, please try again later")
+        assert here.balance() == before
+
+
 async def test_a_large_decoded_answer_is_sent_in_blocks_and_in_order(tmp_path):
     """The text of 60 such vectors is larger than what is written at once."""
     wanted = [array.array("f", [n + 0.1] * 1536) for n in range(60)]
