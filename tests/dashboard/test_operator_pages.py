@@ -273,6 +273,18 @@ async def test_the_loaded_files_are_listed_by_folder(app, operator, tmp_path):
     assert " ".join([str(tmp_path / "providers"), *names]) in " ".join(page.split())
 
 
+@pytest.mark.parametrize(("models", "opened"), [(20, True), (21, False)])
+async def test_many_warnings_are_folded_so_that_the_files_stay_in_reach(app, operator, tmp_path, models, opened):
+    text = "provider: dear\nurl: https://dear.example/v1\nspeaks: {chat: /chat}\nmodels:\n" + "".join(
+        f"  dear/m{n}: {{price: {{prompt: '2', completion: '1', unit: 1000000}}}}\n" for n in range(models)
+    )
+    (tmp_path / "providers" / "dear.yaml").write_text(text)
+    await operator.post("/operator/config/reload")
+    page = (await operator.get("/operator/config")).text
+    assert f'<details class="card"{" open" if opened else ""}><summary>{models} warnings</summary>' in page
+    assert page.count("which is below the prompt price") == models
+
+
 async def test_a_secret_is_on_no_page(tmp_path):
     from support.inprocess import inprocess
 
