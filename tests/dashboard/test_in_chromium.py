@@ -202,10 +202,15 @@ def test_an_answer_is_shown_while_it_is_streamed(chromium, running):
     early = len(page.locator("[data-text]").inner_text())
     wait_until(lambda: "tokens in" in page.locator("[data-facts]").inner_text())
     assert len(page.locator("[data-text]").inner_text()) > early
+    answered = page.locator("[data-facts]").inner_text().split(" · ")[-1]
     page.get_by_label("Message").fill("[[error=503]]")
     page.get_by_role("button", name="Send").click()
     page.wait_for_selector("[data-text].failed")
     assert "overloaded" in page.locator("[data-text]").inner_text()
+    failed = page.locator("[data-facts]").inner_text()
+    assert failed.startswith("req_") and answered.startswith("req_") and failed != answered, (
+        "what to look for in Requests"
+    )
     assert all("503" in line or "500" in line for line in console)
 
 

@@ -76,21 +76,24 @@ if (form) {
     text.classList.remove("failed");
     facts.textContent = "waiting …";
     const began = performance.now();
-    let first = 0, usage = null, provider = "";
+    let first = 0, usage = null, provider = "", id = "";
     const say = () => {
       const said = [];
       if (usage) said.push(`${usage.prompt_tokens} tokens in, ${usage.completion_tokens} out`);
       if (first) said.push(`first byte ${Math.round(first)} ms, whole ${Math.round(performance.now() - began)} ms`);
       if (provider) said.push(provider);
+      if (id) said.push(id);
       facts.textContent = said.join(" · ");
     };
     const fail = (message) => { text.classList.add("failed"); text.append(message); };
     try {
       const reply = await fetch(form.dataset.stream, { method: "POST", body: new URLSearchParams(new FormData(form)), signal: running.signal });
       provider = reply.headers.get("x-tollgate-provider") ?? "";
+      id = reply.headers.get("x-request-id") ?? "";
       if (!reply.ok || !(reply.headers.get("content-type") ?? "").startsWith("text/event-stream")) {
         const said = await reply.json().catch(() => null);
         fail(said?.error?.message ?? `The gateway answered ${reply.status}. Reload the page and try again.`);
+        say();
         return;
       }
       const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
