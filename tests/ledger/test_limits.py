@@ -153,6 +153,16 @@ def test_only_full_buckets_are_forgotten(clock: Clock) -> None:
         assert left is not None and left.remaining == remaining
 
 
+@pytest.mark.parametrize("others", [4095, 4096])
+def test_a_request_counts_although_full_buckets_are_forgotten_when_it_comes(clock: Clock, others: int) -> None:
+    limits = RateLimits(clock)
+    for number in range(others):
+        limits.admit(key(rpm=10, id=f"key_{number}"))
+    for remaining in (9, 8):
+        left = limits.admit(key(rpm=10, tpm=100, id="key_new"), 1).requests
+        assert left is not None and left.remaining == remaining
+
+
 def test_many_busy_keys_do_not_have_all_buckets_looked_at_with_each_request(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,8 @@ class RateLimits:
         if key.rpm is None and key.tpm is None:
             return UNLIMITED
         now = self._clock()
+        if len(self._buckets) >= self._sweep_at:  # before this key's buckets are looked up, which may be full
+            self._sweep(now)
         requests = self._bucket(key.id, "requests", key.rpm, now)
         used = self._bucket(key.id, "tokens", key.tpm, now)
         if requests and (wait := requests.wait_for(1.0)):
@@ -112,8 +114,6 @@ class RateLimits:
             return None
         bucket = self._buckets.get((key_id, kind))
         if bucket is None:
-            if len(self._buckets) >= self._sweep_at:
-                self._sweep(now)
             bucket = self._buckets[key_id, kind] = _Bucket(limit, now)
         else:
             bucket.refill(limit, now)
