@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from tollgate.errors import Unavailable
-from tollgate.remembered.minted import Minted, digest
+from tollgate.remembered.minted import KEEP_SECONDS, Minted, digest, written
 
 
 async def test_an_id_is_known_for_its_account_only_and_survives_a_restart(tmp_path):
@@ -68,6 +68,23 @@ async def test_old_ids_are_forgotten(tmp_path, monkeypatch):
     again = Minted(path)
     assert await again.provider_of("alice", "resp_1") is None
     again.close()
+
+
+async def test_old_ids_are_forgotten_by_a_gateway_that_runs_for_months(tmp_path, monkeypatch):
+    now = 1_800_000_000
+    monkeypatch.setattr("tollgate.remembered.minted.time.time", lambda: now)
+    path = tmp_path / "minted.sqlite"
+    register = Minted(path)
+    await register.remember("alice", "acme", [f"resp_{number}" for number in range(300)])
+    now += KEEP_SECONDS - 60 * 300
+    await register.remember("alice", "acme", ["resp_young"])
+    for number in range(600):
+        now += 60
+        await register.remember("alice", "acme", [f"later_{number}"])
+    kept = {row[0] for row in written(path)}
+    assert len(kept) == 2 * (1 + 600), "each is registered for the account, and for any account"
+    assert digest("alice", "resp_young") in kept and digest("alice", "resp_1") not in kept
+    register.close()
 
 
 async def test_a_few_ids_are_cached_and_the_rest_is_in_the_file(tmp_path, monkeypatch):

@@ -36,6 +36,9 @@ log = logging.getLogger("tollgate.minted")
 
 KEEP_SECONDS = 60 * 24 * 3600
 """Twice the 30 days for which providers store answers."""
+_PARTS = 256
+"""Old ids are removed at the start, and then a part of them each minute, by the first byte of their digests: the file of
+a gateway that runs for months stays small, and no write waits for a look at all of it."""
 _RECENT = 20_000
 _MOST_AT_ONCE = 512 * 1024
 """Most characters that are hashed on the event loop, which takes half a millisecond."""
@@ -53,6 +56,8 @@ class Minted:
         self._opened: sqlite3.Connection | None = None
         self._recent: OrderedDict[bytes, str] = OrderedDict()
         self._unwritten: list[tuple[bytes, str, int]] = []
+        self._minute = -1
+        """The last minute in which old ids were removed."""
         self._outage = Outage(log)
 
     async def remember(self, account_id: str, provider: str, ids: Iterable[str]) -> None:
@@ -166,6 +171,7 @@ class Minted:
             with file:
                 file.execute("BEGIN")
                 file.executemany("INSERT OR REPLACE INTO minted VALUES (?, ?, ?)", self._unwritten)
+                self._remove_old(file)
 
         with self._lock:
             self._unwritten += rows
@@ -181,6 +187,17 @@ class Minted:
                 return
             self._unwritten.clear()
             self._outage.end(f"{self._path} can be written again")
+
+    def _remove_old(self, file: sqlite3.Connection) -> None:
+        """Remove the old ids of this minute's part."""
+        now = int(time.time())
+        if (minute := now // 60) == self._minute:
+            return
+        self._minute, first = minute, minute % _PARTS
+        file.execute(
+            "DELETE FROM minted WHERE digest BETWEEN ? AND ? AND at < ?",
+            (bytes([first]), bytes([first]) + b"\xff" * 16, now - KEEP_SECONDS),
+        )
 
     def _read(self, sought: bytes) -> str | None:
         import sqlite3
