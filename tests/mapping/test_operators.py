@@ -499,6 +499,14 @@ EXPRESSIONS = {
             "b": {"prefixItems": [{}], "items": {"prefixItems": [{}]}},
         },
     },
+    "{'anyOf': [{'items': [{}], 'additionalItems': false, 'maxItems': 5}, {'items': [{}, {}], 'additionalItems': false, "
+    "'maxItems': 1}, {'type': 'array', 'items': []}]} | modern_schema": {
+        "anyOf": [
+            {"prefixItems": [{}], "maxItems": 1},
+            {"prefixItems": [{}, {}], "maxItems": 1},
+            {"type": "array", "items": {}},
+        ],
+    },
     "{'items': {'minimum': 0, 'exclusiveMinimum': true, 'maximum': 9, 'exclusiveMaximum': false}} | modern_schema": {
         "items": {"exclusiveMinimum": 0, "maximum": 9},
     },

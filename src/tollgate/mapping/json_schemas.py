@@ -180,12 +180,14 @@ def _modernize(schema: dict[str, Any]) -> dict[str, Any]:
     made = {key: value for key, value in schema.items() if value is not None or key in _VALUES}
     if type(positions := made.get("items")) is list:
         del made["items"]
-        made.setdefault("prefixItems", positions)
+        if positions:  # An empty list of them is invalid.
+            made.setdefault("prefixItems", positions)
         others = made.pop("additionalItems", None)
         if type(others) is dict:
             made["items"] = others
         elif others is False:  # As `items` it may count as none.
-            made.setdefault("maxItems", len(positions))
+            most = made.get("maxItems")
+            made["maxItems"] = min(most, len(positions)) if type(most) in (int, float) else len(positions)
     for exclusive, limit in _LIMITS.items():
         if type(excludes := made.get(exclusive)) is bool:
             del made[exclusive]
