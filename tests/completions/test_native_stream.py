@@ -170,6 +170,14 @@ def test_usage_in_a_chunk_with_an_empty_choice_is_merged():
     assert orjson.loads(Decoder().feed(stream.tail())[0].data)["usage"] == USAGE
 
 
+@pytest.mark.parametrize("choices", [{}, {"choices": None}], ids=["absent", "null"])
+def test_usage_in_a_chunk_without_choices_is_merged(choices):
+    alone = {name: value for name, value in USAGE_CHUNK.items() if name != "choices"} | choices
+    stream, out = through(sse(chunk({"content": "x"}), chunk(finish="stop"), alone, b"[DONE]"), 9999)
+    assert out == sse(chunk({"content": "x"}))
+    assert orjson.loads(Decoder().feed(stream.tail())[0].data) == chunk(finish="stop", usage=USAGE)
+
+
 def test_fields_beside_usage_are_merged_into_the_finishing_chunk():
     stream, _ = through(
         sse(

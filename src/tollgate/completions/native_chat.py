@@ -189,6 +189,8 @@ class NativeChat(NativeStream):
         if isinstance(tier := chunk.get("service_tier"), str):
             self._tier = tier
         choices = chunk.get("choices")
+        if choices is None and usage:
+            choices = []  # some leave them out beside usage
         if not isinstance(choices, list):
             out.append(raw)
         elif any(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices):
