@@ -41,6 +41,11 @@ class Event(NamedTuple):
         return False
 
 
+def is_end_mark(data: bytes) -> bool:
+    """Whether an event's data is `[DONE]`, around which some upstreams write more spaces."""
+    return data.strip() == b"[DONE]"
+
+
 _new = tuple.__new__
 
 

@@ -208,6 +208,18 @@ def test_done_is_sent_even_if_the_upstream_does_not_send_it():
     assert stream.tail().endswith(b"data: [DONE]\n\n")
 
 
+@pytest.mark.parametrize("written", [b"data:  [DONE]\n\n", b"data: [DONE] \n\n", b"data:  [DONE]"])
+@pytest.mark.parametrize("reframed", [False, True])
+def test_spaces_around_the_end_mark_do_not_make_it_text(written, reframed):
+    raw = sse(chunk({"content": "x"}), chunk(finish="stop")) + written
+    if reframed:
+        frames = Reframed(route("chat")[0], "chat")
+        raw = frames.feed(raw) + frames.finish()
+    stream, out = through(raw, 9999)
+    assert out == sse(chunk({"content": "x"}))
+    assert out + stream.tail() == sse(chunk({"content": "x"}), chunk(finish="stop"), b"[DONE]")
+
+
 def test_every_choice_keeps_its_finishing_chunk():
     first, second = chunk(finish="stop"), chunk(finish="length", index=1)
     stream, out = through(sse(first, chunk({"content": "b"}, index=1), second, USAGE_CHUNK, b"[DONE]"), 9999)

@@ -14,7 +14,7 @@ from tollgate.completions.native_stream import NativeStream
 from tollgate.completions.state_ids import may_mint, minted_ids
 from tollgate.completions.usage_rule import UsageRule
 from tollgate.mapping import Tap, tap_usage
-from tollgate.sse import BLANK, Decoder, Event
+from tollgate.sse import BLANK, Decoder, Event, is_end_mark
 from tollgate.wire import may_have_failed
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class NativeChat(NativeStream):
         if not data:
             out.append(raw)
             return
-        if data == b"[DONE]":
+        if is_end_mark(data):
             self.ended = True
             return
         raw = valid_utf8(raw)

@@ -23,7 +23,7 @@ from tollgate.completions.stage import Stage
 from tollgate.errors import AnswerLost, TollgateError, UpstreamError
 from tollgate.mapping.streams.run import ENDED_EARLY
 from tollgate.public_errors import stream_error_events
-from tollgate.sse import BLANK, Decoder, Event
+from tollgate.sse import BLANK, Decoder, Event, is_end_mark
 
 if TYPE_CHECKING:
     from tollgate.completions.exchange import Exchange
@@ -199,7 +199,7 @@ class NativeStream(Stage):
             [
                 event if event.raw.endswith(BLANK) else event._replace(raw=event.raw + b"\n\n")
                 for event in self._decoder.finish()
-                if event.data == b"[DONE]" or event.data and parsed_event(event.data) is not None
+                if is_end_mark(event.data) or event.data and parsed_event(event.data) is not None
             ]
         )
 

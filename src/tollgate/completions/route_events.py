@@ -87,7 +87,7 @@ class RouteEvents:
         else:
             event = parsed_event(data)
             if event is None:
-                self.done = self.done or data == b"[DONE]"
+                self.done = self.done or sse.is_end_mark(data)
                 return b""
         try:
             piece = self._offer.inner_of(event, _PIECES) if self._offer.inner_of is not None else None
@@ -128,7 +128,7 @@ class RouteEvents:
                     if name in self._dataless:
                         found.append((name, {}, False))
                     continue
-                if data == b"[DONE]":
+                if sse.is_end_mark(data):
                     self.done = True
                     continue
                 event = parsed_event(data)
@@ -145,7 +145,7 @@ class RouteEvents:
     def _read_texts(self, pairs: list[tuple[str | None, bytes]]) -> list[Received]:
         found: list[Received] = []
         for name, data in pairs:
-            if data == b"[DONE]":
+            if sse.is_end_mark(data):
                 self.done = True
             elif not data:
                 if name in self._dataless:
