@@ -338,6 +338,26 @@ async def test_zeros_after_counts_are_ignored(tmp_path, client):
 
 
 @pytest.mark.parametrize("client", PATHS)
+@pytest.mark.parametrize(
+    "end", [{"input_tokens": 0}, {"input_tokens": 0, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}]
+)
+async def test_zeros_at_the_end_of_a_messages_stream_do_not_replace_the_prompt(tmp_path, client, end):
+    begun = {"input_tokens": 30, "cache_read_input_tokens": 50, "cache_creation_input_tokens": 20, "output_tokens": 1}
+    events = sse_events(
+        [
+            {"type": "message_start", "message": {"id": "m", "model": "up-1", "content": [], "usage": begun}},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Hi"}},
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {**end, "output_tokens": 5}},
+            {"type": "message_stop"},
+        ]
+    )
+    _, row = await answered(tmp_path, client, streaming(events), spoken="messages", stream=True)
+    assert (row["estimated"], row["input_tokens"], row["output_tokens"]) == (False, 30, 5)
+    assert (row["cache_read_tokens"], row["cache_write_tokens"]) == (50, 20)
+
+
+@pytest.mark.parametrize("client", PATHS)
 async def test_chunks_without_choices_reach_chat_clients_and_do_not_disturb_others(tmp_path, client):
     """A vendor's filter results for the prompt, before, within and after the answer (FACTS 5)."""
     found = {"id": "", "model": "", "choices": [], "prompt_filter_results": [{"prompt_index": 0}]}
