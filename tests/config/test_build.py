@@ -276,3 +276,30 @@ def test_a_folder_of_providers_that_must_not_be_read_is_an_error_and_not_as_if_i
     assert messages_of({}, folder) == (
         "providers:1:1: cannot be read: Permission denied, wanted a folder this process may read\n"
     )
+
+
+def test_what_must_not_be_looked_at_is_reported_and_breaks_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It raised, and `tollgate check` ended in a traceback. (Root may look everywhere, as above.)"""
+    (folder / "providers/acme.yaml").mkdir(parents=True)
+    (folder / "providers/bemo.yaml").symlink_to("/secret/bemo.yaml")
+    (folder / "providers/cold.yml").symlink_to("/secret/cold.yml")
+    (folder / "mine").mkdir()
+    allowed, stat = os.access, os.stat
+    closed = ("bemo.yaml", "cold.yml", "mine")
+
+    def checked_stat(path: Path | str, *, follow_symlinks: bool = True) -> os.stat_result:
+        if follow_symlinks and Path(path).name in closed:
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "acme.yaml" and allowed(path, mode))
+    monkeypatch.setattr(os, "stat", checked_stat)
+    assert messages_of({"gateway.yaml": "mappings: [mine]\n"}, folder) == (
+        "gateway.yaml:1:12: mappings[0]: found no file \"mine\" (relative to this file)\n"
+        "    mappings: [mine]\n"
+        "               ^\n"
+        "providers/acme.yaml:1:1: warning: not read: found a folder, wanted a file\n"
+        'providers/bemo.yaml:1:1: found a link to "/secret/bemo.yaml", which this process may not read\n'
+    )

@@ -118,7 +118,7 @@ def _passed_over(folder: Path, patterns: Iterable[str]) -> list[Problem]:
     problems = []
     for pattern in patterns:
         place = pattern.removesuffix("*.yaml")
-        if _WILD & set(place) or not (folder / place).is_dir():
+        if _WILD & set(place) or not os.path.isdir(folder / place):
             continue
         if not os.access(folder / place, os.R_OK | os.X_OK):
             mark = Mark(shown(folder / place), 1, 1)
@@ -126,12 +126,13 @@ def _passed_over(folder: Path, patterns: Iterable[str]) -> list[Problem]:
             continue
         for path in sorted((folder / place).glob("[!.]*")):
             mark = Mark(shown(path), 1, 1)
-            if path.suffix == ".yaml" and path.is_symlink() and not path.exists():
-                problems.append(Problem(mark, f'found a link to "{os.readlink(path)}", which is not there'))
-            elif path.suffix == ".yaml" and path.is_dir():
-                hint = "mounting a file that is not there makes one" if not any(path.iterdir()) else ""
+            if path.suffix == ".yaml" and path.is_symlink() and (why := _not_followed(path)):
+                problems.append(Problem(mark, f'found a link to "{os.readlink(path)}", which {why}'))
+            elif path.suffix == ".yaml" and os.path.isdir(path):
+                empty = os.access(path, os.R_OK) and not os.listdir(path)
+                hint = "mounting a file that is not there makes one" if empty else ""
                 problems.append(Problem(mark, "not read: found a folder, wanted a file", hint=hint, level="warning"))
-            elif path.suffix.lower() in (".yml", ".yaml") and path.suffix != ".yaml" and path.is_file():
+            elif path.suffix.lower() in (".yml", ".yaml") and path.suffix != ".yaml" and os.path.isfile(path):
                 problems.append(
                     Problem(
                         mark,
@@ -141,6 +142,17 @@ def _passed_over(folder: Path, patterns: Iterable[str]) -> list[Problem]:
                     )
                 )
     return problems
+
+
+def _not_followed(link: Path) -> str:
+    """Why a link leads nowhere; empty if it leads somewhere."""
+    try:
+        os.stat(link)
+    except PermissionError:
+        return "this process may not read"
+    except OSError:
+        return "is not there"
+    return ""
 
 
 def _missing(document: Document, root: Map, found: Found, key: str) -> list[Problem]:
