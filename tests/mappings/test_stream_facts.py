@@ -228,6 +228,25 @@ def test_message_start_contains_the_estimate_if_the_upstream_reports_nothing() -
     assert sent[-2][1]["usage"]["input_tokens"] == 9
 
 
+def test_message_start_reports_no_output_though_gemini_counts_its_thinking_with_the_first_text() -> None:
+    """LangChain.js adds `message_start` and `message_delta`: thinking of 149 tokens was counted twice."""
+    events = [
+        {
+            "candidates": [{"index": 0, "content": {"role": "model", "parts": [{"text": text}]}, **end}],
+            "usageMetadata": {"promptTokenCount": 9, "candidatesTokenCount": count, "thoughtsTokenCount": 149},
+            "responseId": "r1",
+            "modelVersion": "m",
+        }
+        for text, count, end in [("a", 1, {}), ("b", 12, {"finishReason": "STOP"})]
+    ]
+    sent = [data for _, data in converted("gemini", "messages", events)]
+    start, end = sent[0]["message"]["usage"], sent[-2]["usage"]
+    assert (start["input_tokens"], start["output_tokens"]) == (9, 0)
+    assert "output_tokens_details" not in start
+    assert (end["input_tokens"], end["output_tokens"]) == (9, 161)
+    assert end["output_tokens_details"] == {"thinking_tokens": 149}
+
+
 def messages_block(index: int, block: dict[str, Any], *deltas: dict[str, Any]) -> list[dict[str, Any]]:
     """One block of a messages stream."""
     return [
