@@ -99,6 +99,18 @@ async def test_a_native_float_answer_passes_byte_for_byte(tmp_path):
         assert reply.headers["x-tollgate-provider"] == "acme"
 
 
+async def test_a_request_that_no_edit_changes_passes_byte_for_byte(tmp_path):
+    """OpenAI's file has an edit for models with one size of vectors, and all requests were written anew."""
+    edited = ACME.replace("models:", "request: [{rename: {size: dimensions}}]\nmodels:")
+    async with gateway(tmp_path, providers={"acme": edited}) as here:
+        await here.post("/v1/embeddings", b'{"model": "acme/embed","input":"Hello", "own_field": 1.50}')
+        await here.post("/v1/embeddings", b'{"model": "acme/embed","input":"Hello", "size": 4}')
+        assert here.apps["acme"].bodies == [
+            b'{"model": "embed-1","input":"Hello", "own_field": 1.50}',
+            b'{"model":"embed-1","input":"Hello","dimensions":4}',
+        ]
+
+
 async def test_base64_is_requested_upstream_and_floats_are_returned(tmp_path):
     async with gateway(tmp_path) as here:
         reply = await here.post("/v1/embeddings", {**ONE, "encoding_format": "base64"})

@@ -186,16 +186,18 @@ def _body(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: li
     """The body to send: the client's bytes if the formats are the same and nothing is edited or split, else a converted
     document. Also returns the parts of the request outside its body."""
     if offer.protocol == "embeddings":
-        if items is request.items and offer.request_edits is None and offer.encoding == "json" and offer.sends is None:
-            return native_body(exchange.inbound.body, request.body, offer.model.upstream, ask_usage=False), None
         document = {**request.native(items), "model": offer.model.upstream}
     else:
         document = _converted(exchange, request, offer, items)
+    edited = document
     if offer.request_edits is not None:
         context = exchange.attempt.context
         assert context is not None
-        document = offer.request_edits(document, context)
-    return offer.request_parts(document, stream=False)
+        edited = offer.request_edits(document, context)
+    as_sent = offer.protocol == "embeddings" and items is request.items and edited is document
+    if as_sent and offer.encoding == "json" and offer.sends is None:
+        return native_body(exchange.inbound.body, request.body, offer.model.upstream, ask_usage=False), None
+    return offer.request_parts(edited, stream=False)
 
 
 def _converted(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item]) -> dict[str, Any]:
