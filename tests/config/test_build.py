@@ -297,7 +297,7 @@ def test_what_must_not_be_looked_at_is_reported_and_breaks_nothing(
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "acme.yaml" and allowed(path, mode))
     monkeypatch.setattr(os, "stat", checked_stat)
     assert messages_of({"gateway.yaml": "mappings: [mine]\n"}, folder) == (
-        "gateway.yaml:1:12: mappings[0]: found no file \"mine\" (relative to this file)\n"
+        'gateway.yaml:1:12: mappings[0]: found no file "mine" (relative to this file)\n'
         "    mappings: [mine]\n"
         "               ^\n"
         "providers/acme.yaml:1:1: warning: not read: found a folder, wanted a file\n"

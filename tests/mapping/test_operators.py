@@ -499,8 +499,8 @@ EXPRESSIONS = {
             "b": {"prefixItems": [{}], "items": {"prefixItems": [{}]}},
         },
     },
-    "{'anyOf': [{'items': [{}], 'additionalItems': false, 'maxItems': 5}, {'items': [{}, {}], 'additionalItems': false, "
-    "'maxItems': 1}, {'type': 'array', 'items': []}]} | modern_schema": {
+    "{'anyOf': [{'items': [{}], 'additionalItems': false, 'maxItems': 5}, {'items': [{}, {}], 'maxItems': 1, "
+    "'additionalItems': false}, {'type': 'array', 'items': []}]} | modern_schema": {
         "anyOf": [
             {"prefixItems": [{}], "maxItems": 1},
             {"prefixItems": [{}, {}], "maxItems": 1},

@@ -186,8 +186,8 @@ def _modernize(schema: dict[str, Any]) -> dict[str, Any]:
         if type(others) is dict:
             made["items"] = others
         elif others is False:  # As `items` it may count as none.
-            most = made.get("maxItems")
-            made["maxItems"] = min(most, len(positions)) if type(most) in (int, float) else len(positions)
+            most, count = made.get("maxItems"), len(positions)
+            made["maxItems"] = min(most, count) if isinstance(most, int | float) else count
     for exclusive, limit in _LIMITS.items():
         if type(excludes := made.get(exclusive)) is bool:
             del made[exclusive]

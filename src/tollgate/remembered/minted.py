@@ -37,8 +37,8 @@ log = logging.getLogger("tollgate.minted")
 KEEP_SECONDS = 60 * 24 * 3600
 """Twice the 30 days for which providers store answers."""
 _PARTS = 256
-"""Old ids are removed at the start, and then a part of them each minute, by the first byte of their digests: the file of
-a gateway that runs for months stays small, and no write waits for a look at all of it."""
+"""Old ids are removed at the start, and then a part of them each minute, by the first byte of their digests: the file
+of a gateway that runs for months stays small, and no write waits for a look at all of it."""
 _RECENT = 20_000
 _MOST_AT_ONCE = 512 * 1024
 """Most characters that are hashed on the event loop, which takes half a millisecond."""
