@@ -28,6 +28,16 @@ def too_deep(body: Any, limit: int) -> bool:
     return True
 
 
+def too_deep_to_write(raw: bytes, parsed: Any) -> bool:
+    """Whether JSON, given as written and parsed, is nested so deep that it may not be serialised again."""
+    return (
+        len(raw) > 2 * MAX_DEPTH
+        and raw.count(b"[") + raw.count(b"{") > MAX_DEPTH
+        and isinstance(parsed, (dict, list))
+        and too_deep(parsed, MAX_DEPTH)
+    )
+
+
 def holds_more(body: Any, most: int) -> bool:
     """Whether all objects and lists in `body` have more than `most` members in total.
 

@@ -21,7 +21,14 @@ from tollgate.completions.estimate import (
     texts_of_parts,
 )
 from tollgate.completions.exchange import Exchange
-from tollgate.completions.judging import AttemptFailed, judged_answer, read_answer, reported_failure, without_secrets
+from tollgate.completions.judging import (
+    AttemptFailed,
+    judged_answer,
+    read_answer,
+    reported_failure,
+    unusable,
+    without_secrets,
+)
 from tollgate.completions.kept_items import keep_items, keep_streamed_items
 from tollgate.completions.kept_thoughts import keep_thoughts
 from tollgate.completions.minters import encrypted_in
@@ -32,6 +39,7 @@ from tollgate.completions.polling import finished_answer
 from tollgate.completions.state_ids import keeps_thread, may_mint, minted_ids
 from tollgate.completions.stateful import remember_state
 from tollgate.errors import UpstreamError, UpstreamFailed
+from tollgate.json_bounds import too_deep_to_write
 from tollgate.mapping import Context, response_from_hub, response_to_hub, stream_from_hub, tap_response, tap_usage
 from tollgate.routing import Offer
 from tollgate.services import LastBlock, Reply
@@ -112,7 +120,9 @@ def _hub_of(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) -> tup
     """The parsed answer, and the hub answer. Raises `AttemptFailed` when it is no answer."""
     context = exchange.attempt.context
     assert context is not None
-    _, body, edited = _parsed(exchange, offer, answer, raw)
+    raw, body, edited = _parsed(exchange, offer, answer, raw)
+    if too_deep_to_write(raw, body):
+        raise unusable("the answer is nested too deeply", answer.status)
     hub = response_to_hub(offer.mapping, edited, context, offer.in_text)
     if failure := _failure_in(offer, hub):
         raise AttemptFailed(failure)
@@ -175,7 +185,10 @@ def _native_bytes(exchange: Exchange, offer: Offer, raw: bytes, body: Any, edite
     answer = renamed(edited, exchange.asked_model)
     if (exchange.estimated or offer.usage.read is not None) and not answer.get("usage"):
         answer = {**answer, "usage": written_usage(exchange, exchange.client_usage())}
-    out = raw if answer is body else orjson.dumps(answer)
+    try:
+        out = raw if answer is body else orjson.dumps(answer)
+    except orjson.JSONEncodeError:  # orjson reads 1024 levels and writes 254
+        raise unusable("the answer is nested too deeply", 200) from None
     return without_secrets(out, offer) if answer.get("error") or exchange.attempt.failure is not None else out
 
 
