@@ -8,6 +8,8 @@ from typing import Any
 
 MAX_DEPTH = 240
 """Nesting levels that can always be serialised: orjson's limit is 254, and parts of a request go into other objects."""
+MAY_BE_DEEP = 2 * MAX_DEPTH
+"""Shorter JSON has not so many levels."""
 MAX_SMALL_BODY_VALUES = 20_000
 """Most values in the body of an image or tool call, which is parsed on the event loop: ten times the limit for the
 input of an image job."""
@@ -31,7 +33,7 @@ def too_deep(body: Any, limit: int) -> bool:
 def too_deep_to_write(raw: bytes, parsed: Any) -> bool:
     """Whether JSON, given as written and parsed, is nested so deep that it may not be serialised again."""
     return (
-        len(raw) > 2 * MAX_DEPTH
+        len(raw) > MAY_BE_DEEP
         and raw.count(b"[") + raw.count(b"{") > MAX_DEPTH
         and isinstance(parsed, (dict, list))
         and too_deep(parsed, MAX_DEPTH)

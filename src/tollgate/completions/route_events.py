@@ -12,7 +12,7 @@ from tollgate import sse
 from tollgate.completions.native import LARGE_EVENT, check_event, parsed_event
 from tollgate.config.model import TEXT_FRAMINGS
 from tollgate.errors import UpstreamFailed
-from tollgate.json_bounds import too_deep_to_write
+from tollgate.json_bounds import MAY_BE_DEEP, too_deep_to_write
 from tollgate.mapping import Context, MappingFailure
 from tollgate.mapping.context import PieceContext
 from tollgate.upstream.framing import Frame, decoder
@@ -136,7 +136,7 @@ class RouteEvents:
                 event = parsed_event(data)
                 if event is None:
                     continue
-            if too_deep_to_write(data, event):
+            if len(data) > MAY_BE_DEEP and too_deep_to_write(data, event):
                 raise UpstreamFailed("a stream event is nested too deeply")
             if quiet:
                 found.append((name, event, False))
