@@ -277,6 +277,19 @@ def test_every_received_event_is_available_for_any_line_ending(end):
     assert [event["choices"][0]["delta"].get("content") for event in stream.received()] == ["a", "b", None]
 
 
+def test_a_start_that_is_repeated_reaches_the_client_once():
+    def start(name):
+        usage = {"input_tokens": 3, "output_tokens": 1}
+        return sse({"type": "message_start", "message": {"id": name, "content": [], "usage": usage}})
+
+    text = sse({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Yes"}})
+    stream = native("messages")
+    assert stream.feed(start("a") + start("a") + text + start("a")) == start("a") + text
+    assert stream.error is None
+    assert stream.feed(start("b") + text) == b""
+    assert "another message begins" in str(stream.error)
+
+
 def test_a_messages_stream_passes_byte_for_byte_and_holds_its_last_event():
     start = b'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":1}}  }\n\n'
     ping = b'event: ping\ndata: {"type": "ping"}\n\n'

@@ -18,7 +18,7 @@ from tollgate.completions.native_stream import NativeStream
 from tollgate.completions.state_ids import keeps_thread, minted_ids
 from tollgate.completions.usage_rule import UsageRule
 from tollgate.completions.whole import reported_tier
-from tollgate.errors import TollgateError
+from tollgate.errors import TollgateError, UpstreamFailed
 from tollgate.mapping import Tap
 from tollgate.public_errors import stream_error_events
 from tollgate.sse import Event, encode
@@ -51,8 +51,8 @@ def last_sequence(sent: bytes) -> int:
 
 
 class NativePlain(NativeStream):
-    """The stage for a messages or responses stream. Every byte passes; the events from the first one that ends the
-    answer, or lacks its final usage, are held back."""
+    """The stage for a messages or responses stream. Every byte passes but a start that is repeated; the events from the
+    first one that ends the answer, or lacks its final usage, are held back."""
 
     def __init__(self, exchange: Exchange, offer: Offer) -> None:
         marks = offer.errors.event_marks
@@ -128,6 +128,9 @@ class NativePlain(NativeStream):
             return
         parsed = parsed_event(event.data) if event.data else None
         if isinstance(parsed, dict):
+            if self._message is not None and parsed.get("type") == "message_start":
+                self.error = self._second_start(parsed.get("message"))
+                return
             self._count(event.name, parsed)
             self.error = judge_chunk(self._offer, parsed)
             if self.error is not None:
@@ -141,6 +144,14 @@ class NativePlain(NativeStream):
             if not self._held and lacks_usage(parsed, self._has_usage):
                 self._lacking = (event.name, parsed)
         (self._held if self.ended or self._lacking is not None else out).append(valid_utf8(event.raw))
+
+    def _second_start(self, message: Any) -> UpstreamFailed | None:
+        """The error where a message begins within another one: a proxy asked again, and added the second answer to the
+        first. The same start sent again, as by some servers, is none, and clients must not get it."""
+        first = self._message or {}
+        if isinstance(message, dict) and message.get("id") == first.get("id"):
+            return None
+        return UpstreamFailed("another message begins within the first")
 
     def _count(self, name: str | None, event: dict[str, Any]) -> None:
         """Note the usage in an event, also in one that reports an error."""
