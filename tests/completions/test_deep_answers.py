@@ -17,7 +17,7 @@ _DEEP = b"[" * (MAX_DEPTH + 60) + b"]" * (MAX_DEPTH + 60)
 
 def _deepened(block: bytes) -> bytes:
     """The block with a deep list in place of the answer's id."""
-    return block.replace(b'"c1"', _DEEP).replace(b'"msg_1"', _DEEP)
+    return block.replace(b'"c1"', _DEEP).replace(b'"msg_1"', _DEEP).replace(b'"resp_1"', _DEEP)
 
 
 @pytest.mark.parametrize(
@@ -26,10 +26,20 @@ def _deepened(block: bytes) -> bytes:
         ("chat", "messages", {}),
         ("chat", "messages", {"stream": True}),
         ("messages", "chat", {"stream": True}),
+        ("messages", "messages", {"stream": True}),
+        ("responses", "responses", {"stream": True}),
         ("messages", "messages", {"edits": True}),
         ("messages", "messages", {"edits": True, "stream": True}),
     ],
-    ids=["whole", "stream", "stream of messages", "edited whole", "edited stream"],
+    ids=[
+        "whole",
+        "stream",
+        "stream of messages",
+        "native stream",
+        "native stream of responses",
+        "edited whole",
+        "edited stream",
+    ],
 )
 async def test_a_too_deep_answer_is_a_failure_of_its_provider(tmp_path, caplog, spoken, asked, body):
     stream = body.get("stream", False)

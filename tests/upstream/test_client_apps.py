@@ -130,3 +130,15 @@ async def test_an_error_of_an_app_is_an_upstream_error(client: Client) -> None:
 async def test_an_unregistered_app_is_unreachable(client: Client) -> None:
     with pytest.raises(UpstreamUnreachable, match="'nobody'"):
         await client.open(call(url="app://nobody/x"))
+
+
+@pytest.mark.parametrize("length", ["²", "9" * 5000], ids=["another script", "thousands of digits"])
+async def test_a_length_that_is_no_usual_number_is_no_mistake_of_ours(client: Client, length: str) -> None:
+    async def app(method, path, headers, body):
+        return 200, {"content-length": length}, Recorder(b"ok").body()
+
+    client.register_app("box", app)
+    try:
+        assert await (await client.open(call())).read() == b"ok"
+    except UpstreamFailed as error:
+        assert length != "²" and "exceeds" in error.message

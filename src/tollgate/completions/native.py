@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from tollgate.errors import UpstreamFailed
-from tollgate.json_bounds import count_of, too_many
+from tollgate.json_bounds import MAY_BE_DEEP, count_of, too_deep_to_write, too_many
 from tollgate.sse import BOM
 
 _FORMAT_HEADERS = ("-version", "-beta")
@@ -112,20 +112,29 @@ def check_event(data: bytes) -> None:
         raise UpstreamFailed(f"a stream event holds more than {_MOST_VALUES} values")
 
 
+def check_depth(data: bytes, event: Any) -> None:
+    """Raises `UpstreamFailed` for an event, given as sent and parsed, that could not be written again."""
+    if too_deep_to_write(data, event):
+        raise UpstreamFailed("a stream event is nested too deeply")
+
+
 def parsed_event(data: bytes) -> Any:
     """The JSON value of a stream event's data, repaired if necessary; None when it is not JSON. Raises
-    `UpstreamFailed`, see `check_event`."""
+    `UpstreamFailed`, see `check_event` and `check_depth`."""
     if len(data) > LARGE_EVENT:
         check_event(data)
     try:
-        return orjson.loads(data)
+        event = orjson.loads(data)
     except orjson.JSONDecodeError:
         if len(data) > _MOST_REPAIRED_EVENT:
             return None
         try:
-            return orjson.loads(_repaired(data))
+            event = orjson.loads(_repaired(data))
         except orjson.JSONDecodeError:
             return None
+    if len(data) > MAY_BE_DEEP:
+        check_depth(data, event)
+    return event
 
 
 def valid_utf8(raw: bytes) -> bytes:

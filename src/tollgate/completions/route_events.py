@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tollgate import sse
-from tollgate.completions.native import LARGE_EVENT, check_event, parsed_event
+from tollgate.completions.native import LARGE_EVENT, check_depth, check_event, parsed_event
 from tollgate.config.model import TEXT_FRAMINGS
-from tollgate.errors import UpstreamFailed
-from tollgate.json_bounds import MAY_BE_DEEP, too_deep_to_write
+from tollgate.json_bounds import MAY_BE_DEEP
 from tollgate.mapping import Context, MappingFailure
 from tollgate.mapping.context import PieceContext
 from tollgate.upstream.framing import Frame, decoder
@@ -136,8 +135,8 @@ class RouteEvents:
                 event = parsed_event(data)
                 if event is None:
                     continue
-            if len(data) > MAY_BE_DEEP and too_deep_to_write(data, event):
-                raise UpstreamFailed("a stream event is nested too deeply")
+            if len(data) > MAY_BE_DEEP:
+                check_depth(data, event)
             if quiet:
                 found.append((name, event, False))
             elif self._as_sent:

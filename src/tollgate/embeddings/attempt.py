@@ -171,7 +171,7 @@ class _Calls:
 async def _blocks(offer: Offer, answer: Answer) -> list[bytes]:
     """The body in blocks as received, because joining a large one would take its memory twice."""
     length = answer.headers.get("content-length", "")
-    if length.isdigit() and int(length) < _SMALL:
+    if length.isascii() and length.isdigit() and int(length[:20]) < _SMALL:
         return [await answer.read(_SMALL)]
     blocks, size = [], 0
     async for block in answer.chunks():

@@ -152,7 +152,7 @@ class Answer:
         self._whole = True
         self._limit = limit
         length = self.headers.get("content-length", "")
-        if length.isdigit() and int(length) > limit:
+        if length.isascii() and length.isdigit() and int(length[:20]) > limit:
             self._stop(self._too_large(limit))
         elif self._paused and self.size <= limit:
             self._resume()
