@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import threading
 from pathlib import Path
 
@@ -28,6 +29,22 @@ async def test_a_query_that_takes_too_long_is_stopped(files, monkeypatch):
     monkeypatch.setattr(usage_files, "_SECONDS", 0.05)
     with pytest.raises(Unavailable, match="choose a shorter time"):
         await files.run(lambda: files.query(Filters(), ENDLESS))
+
+
+async def test_what_does_not_fit_into_memory_goes_to_the_temporary_folder_not_to_the_working_directory(
+    files, tmp_path, monkeypatch
+):
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    monkeypatch.setattr(usage_files, "_MEMORY", "20MB")
+    monkeypatch.chdir(tmp_path)
+    spilled = "SELECT count(*) FROM (SELECT range, md5(range::VARCHAR) AS m FROM range(400000) ORDER BY m LIMIT 399999)"
+    seen: set[str] = set()
+    running = asyncio.ensure_future(files.run(lambda: files.query(Filters(), spilled)))
+    while not running.done():
+        seen |= {str(path.relative_to(tmp_path).parent) for path in tmp_path.rglob("duckdb_temp*")}
+        await asyncio.sleep(0.002)
+    assert (running.result(), seen) == ([(399999,)], {"scratch"})
 
 
 async def test_too_many_queries_at_once_are_rejected(files):

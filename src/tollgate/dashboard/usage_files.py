@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import duckdb
 
 from tollgate.errors import Unavailable
-from tollgate.ledger.reports import Filters, damage, damaged_files, select_usage, too_many_open
+from tollgate.ledger.reports import Filters, damage, damaged_files, in_memory, select_usage, too_many_open
 
 log = logging.getLogger("tollgate.reports")
 
@@ -124,8 +124,8 @@ class UsageFiles:
     def _run_sql(self, whole: str, values: list[object], copy_to: str) -> list[tuple[Any, ...]]:
         if copy_to:
             whole = f"COPY ({whole}) TO {copy_to}"
-        allowed: dict[str, Any] = {"threads": _CORES, "memory_limit": _MEMORY, "preserve_insertion_order": False}
-        with duckdb.connect(config=allowed) as connection, self._stopped_in_time(connection):
+        made = in_memory(threads=_CORES, memory_limit=_MEMORY, preserve_insertion_order=False)
+        with made as connection, self._stopped_in_time(connection):
             return connection.execute(whole, values).fetchall()
 
     @contextlib.contextmanager

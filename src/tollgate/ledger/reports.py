@@ -8,12 +8,14 @@ from __future__ import annotations
 import errno
 import os
 import re
+import tempfile
 from collections.abc import Container
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -183,9 +185,15 @@ def hour_of(path: Path) -> datetime:
     return datetime.fromisoformat(f"{path.parent.name}T{path.name[:2]}:00:00+00:00")
 
 
+def in_memory(**config: Any) -> duckdb.DuckDBPyConnection:
+    """A database in memory, with these settings of DuckDB. What does not fit into its memory goes to the system's
+    temporary folder: DuckDB's own choice is the working directory, which a service may not be allowed to write to."""
+    return duckdb.connect(config={"temp_directory": tempfile.gettempdir(), **config})
+
+
 def open_usage(directory: Path, filters: Filters | None = None) -> duckdb.DuckDBPyConnection:
     """A connection with a view `usage` over the files; without any files the view is empty, with the same columns."""
-    connection = duckdb.connect(config={"threads": 2})
+    connection = in_memory(threads=2)
     connection.execute("SET TimeZone = 'UTC'")  # so that now() means what the times in the files mean
     connection.execute(f"CREATE VIEW usage AS {select_usage(directory, filters or Filters())}")
     return connection

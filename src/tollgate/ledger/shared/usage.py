@@ -17,6 +17,7 @@ from tollgate.config.settings import Store
 from tollgate.errors import TollgateError
 from tollgate.ledger.locks import FileLocks, once_free
 from tollgate.ledger.publish import Effort, Publisher, naive, unpublished
+from tollgate.ledger.reports import in_memory
 from tollgate.ledger.shared.connections import CALL_SECONDS, Connections
 from tollgate.ledger.shared.leftovers import Leftovers
 from tollgate.ledger.shared.removal import Removal
@@ -50,7 +51,7 @@ class SharedRows:
         self._connections = connections
         self._instance = instance
         self._loop = loop
-        self.connection = duckdb.connect(config={"threads": 1, "memory_limit": "96MB"})
+        self.connection = in_memory(threads=1, memory_limit="96MB")
 
     def progress(self) -> tuple[int, int]:
         row = self._rows(
