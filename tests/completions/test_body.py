@@ -190,6 +190,24 @@ def test_a_body_too_deep_to_serialize_is_rejected_under_any_limit(most):
         ),
         (
             "messages",
+            {"max_tokens": 5, **user_parts({"type": "tool_result", "tool_use_id": "t", "content": 5})},
+            "messages[0].content[0].content is an integer; text or a list of parts is wanted",
+            "messages[0].content[0].content",
+        ),
+        (
+            "messages",
+            {"max_tokens": 5, "output_config": "json"},
+            "output_config is text; an object is wanted",
+            "output_config",
+        ),
+        (
+            "responses",
+            {"input": [{"type": "function_call_output", "output": [{"type": "input_text", "text": {"a": 1}}]}]},
+            "input[0].output[0].text is an object; text is wanted",
+            "input[0].output[0].text",
+        ),
+        (
+            "messages",
             {"max_tokens": 5, "system": [{"type": "text"}]},
             "system[0].text is missing; text is wanted",
             "system[0].text",

@@ -167,7 +167,8 @@ def _check_messages(messages: list[Any]) -> None:
 
 
 def _check_items(items: list[Any]) -> None:
-    """Check the items of a responses request: the content of messages is text or parts; other items pass."""
+    """Check the items of a responses request: the content of messages is text or parts, and so is the output of a
+    call; other items pass."""
     for at, item in enumerate(items):
         if type(item) is dict:
             content = item.get("content")
@@ -175,6 +176,8 @@ def _check_items(items: list[Any]) -> None:
                 _check_parts(f"input[{at}].content", content)
             elif content is not None and type(content) is not str and "role" in item:
                 raise _unfit(f"input[{at}].content", _kind(content), _TEXT_OR_PARTS)
+            if type(item.get("output")) is list:
+                _check_parts(f"input[{at}].output", item["output"])
         elif type(item) is not str:
             raise _unfit(f"input[{at}]", _kind(item), "an object")
 
@@ -207,8 +210,12 @@ def _check_parts(where: str, parts: list[Any]) -> None:
             if type(kind) is str and kind in _TEXTS:
                 if type(part.get("text")) is not str:
                     raise _unfit(f"{where}[{at}].text", _kind(part["text"]) if "text" in part else "missing", "text")
-            elif kind == "tool_result" and type(part.get("content")) is list:
-                _check_parts(f"{where}[{at}].content", part["content"])
+            elif kind == "tool_result":
+                content = part.get("content")
+                if type(content) is list:
+                    _check_parts(f"{where}[{at}].content", content)
+                elif content is not None and type(content) is not str:
+                    raise _unfit(f"{where}[{at}].content", _kind(content), _TEXT_OR_PARTS)
         elif type(part) is not str:
             raise _unfit(f"{where}[{at}]", _kind(part), "an object")
 
@@ -303,6 +310,7 @@ _TABLES: dict[str, tuple[tuple[str, ...], dict[str, tuple[Check, str]]]] = {
             "stop_sequences": _LIST,
             "tool_choice": _OBJECT,
             "thinking": _OBJECT,
+            "output_config": _OBJECT,
         },
     ),
 }
