@@ -214,13 +214,18 @@ async def test_an_unreachable_provider_is_an_error(gateway):
 
 
 async def test_the_next_route_is_tried_and_recorded(gateway):
+    def busy(method, path, body):
+        pass_time(services, 0.25)
+        return 503, {"error": "busy"}
+
     second = Provider(Script((200, {"id": "q1", "status": "succeeded", "images": URL})))
     services, key, _ = await gateway(
         None,
         make_offer("acme"),
         make_offer("bemo", price=ImagePrice(Decimal("0.05"))),
-        apps={"acme": Provider(Script((503, {"error": "busy"}))), "bemo": second},
+        apps={"acme": Provider(busy), "bemo": second},
     )
+    pass_time(services, 0)
     rows = []
     update = services.ledger.generations.update
 
@@ -259,11 +264,12 @@ async def test_the_next_route_is_tried_and_recorded(gateway):
     }
     assert {name: getattr(row, name) for name in wanted} == wanted
     [earlier] = json.loads(row.earlier_attempts)
-    assert {name: earlier[name] for name in ("provider", "upstream_model", "error", "status")} == {
+    assert earlier == {
         "provider": "acme",
         "upstream_model": "draw-1",
         "error": "upstream_failed",
         "status": 503,
+        "ms": 250.0,
     }
 
 
@@ -619,6 +625,18 @@ async def test_a_failure_that_nobody_waits_for_is_logged_in_one_line(gateway, ca
         "an image job went wrong when nobody waited for it: out of paint"
     ] * 2
     assert "never retrieved" not in caplog.text
+
+
+async def test_a_mistake_of_ours_that_nobody_waits_for_is_logged_with_its_traceback(gateway, caplog, monkeypatch):
+    async def broken(*_):
+        raise KeyError("a mistake")
+
+    services, key, _ = await gateway(Script((200, {"images": URL})), make_offer(poll=False))
+    monkeypatch.setattr(jobs_of(services).tracked, "settle", broken)
+    await create(services, key)
+    await settled(services)
+    [logged] = [record for record in caplog.records if "nobody waited" in record.message]
+    assert (logged.levelname, logged.exc_info[0]) == ("ERROR", KeyError)
 
 
 async def test_a_stopping_gateway_does_not_wait_for_jobs(gateway):

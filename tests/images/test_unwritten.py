@@ -183,6 +183,21 @@ async def test_a_call_is_made_even_if_its_start_cannot_be_written_yet(gateway):
     )
 
 
+async def test_a_stopping_gateway_makes_no_call_whose_start_cannot_be_written(gateway):
+    """The next start makes it, and would make it twice."""
+    services, key, provider = await gateway(Script((200, {"images": URL})), make_offer(poll=False))
+
+    async def refuse(*_):
+        services.draining = True
+        raise Unavailable("the database is gone")
+
+    services.ledger.generations.update = refuse
+    made = await create(services, key)
+    await settled(services)
+    assert provider.calls == []
+    assert (await services.ledger.generations.get(key.account_id, made["id"])).status == "starting"
+
+
 async def test_a_job_that_is_never_stored_soon_holds_nothing(gateway):
     services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"})))
     _, _, look_again = await unstored_job(services, key)
