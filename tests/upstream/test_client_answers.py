@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import time
 import zlib
@@ -13,7 +14,7 @@ from scripted import CHUNKED_HEAD, Peer, Seen, chunked, ok, upstream
 from tollgate.config.settings import Timeouts
 from tollgate.errors import AnswerLost, UpstreamError, UpstreamFailed, UpstreamUnreachable
 from tollgate.upstream import Call, Client
-from tollgate.upstream.answer import BLOCK
+from tollgate.upstream.answer import BLOCK, Answer
 
 QUICK = Timeouts(connect=2, first_byte=2, idle=2, total=4)
 
@@ -38,6 +39,7 @@ WHOLE = {
     "until close": b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nhello",
     "HTTP/1.0 until close": b"HTTP/1.0 200 OK\r\n\r\nhello",
     "after interim answers": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + ok(b"hello"),
+    "encoded as itself": ok(b"hello", "content-encoding: identity"),
     "offering an upgrade": ok(b"hello", "upgrade: h2c", "connection: upgrade, close"),
 }
 
@@ -195,6 +197,24 @@ async def test_an_unrequested_compressed_body_is_decompressed(
         assert answer.headers == {}
         answer = await client.open(call(server.url()))
         assert b"".join([chunk async for chunk in answer.chunks()]) == b"hello" * 1000
+
+
+async def test_a_compressed_body_has_not_ended_while_bytes_of_it_are_to_be_decompressed(client: Client) -> None:
+    """Whoever stops at the end of the bytes that arrived would lose the rest of them."""
+    async with upstream(ok(gzip.compress(bytes(1_500_000)), "content-encoding: gzip")) as server:
+        answer = await client.open(call(server.url()))
+        ended = []
+        async for _ in answer.chunks():
+            ended.append(answer.ended)
+    assert ended == [False] * (len(ended) - 1) + [True]
+
+
+async def test_an_answer_that_has_been_read_is_not_kept_by_its_time_budgets(client: Client) -> None:
+    """PITFALLS 22: each would stay, with the request's body, for the ten minutes of its total budget."""
+    async with upstream(ok(b"hello")) as server:
+        made = call(server.url())
+        assert await (await client.open(made)).read() == b"hello"
+        assert not any(isinstance(each, Answer) for each in gc.get_referrers(made))
 
 
 async def test_a_decompressed_body_is_bounded(client: Client) -> None:

@@ -10,7 +10,8 @@ from scripted import CHUNKED_HEAD, Peer, Seen, chunked, ok, upstream
 from support.waiting import until
 from tollgate.config.settings import Timeouts
 from tollgate.errors import UpstreamTimeout, UpstreamUnreachable
-from tollgate.upstream import Call, Client
+from tollgate.upstream import Answer, Call, Client
+from tollgate.upstream.connection import Connection
 
 
 def call(url: str, timeouts: Timeouts = Timeouts(connect=2, first_byte=2, idle=2, total=4), **more) -> Call:
@@ -170,6 +171,27 @@ async def test_an_upstream_that_stops_reading_is_a_first_byte_timeout(client: Cl
     async with upstream(script, read_bodies=False) as server:
         with pytest.raises(UpstreamTimeout, match="first-byte"):
             await client.open(call(server.url(), Timeouts(first_byte=0.15), body=bytes(32 * 1024 * 1024)))
+
+
+async def test_a_body_waits_until_its_upstream_reads_and_is_not_copied_meanwhile(client: Client, monkeypatch) -> None:
+    connections: list[Connection] = []
+    upload = Connection.upload
+
+    async def watched(connection: Connection, answer: Answer, body: bytes) -> None:
+        connections.append(connection)
+        await upload(connection, answer, body)
+
+    monkeypatch.setattr(Connection, "upload", watched)
+    async with upstream(stall, read_bodies=False) as server:
+        task = asyncio.create_task(client.open(call(server.url(), body=bytes(32 * 1024 * 1024))))
+        await until(lambda: server.seen)
+        await asyncio.sleep(0.05)
+        [connection] = connections
+        assert connection.transport is not None
+        assert 0 < connection.transport.get_write_buffer_size() < 1024 * 1024
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
 
 @pytest.mark.parametrize(

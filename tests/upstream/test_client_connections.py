@@ -403,9 +403,12 @@ async def test_concurrent_lookups_are_shared_and_a_cancelled_call_does_not_stop_
         assert [type(error) for error in done[3::2]] == [UpstreamUnreachable] * 4
         assert len(set(map(id, done[3::2]))) == 4, "each call raises its own error"
         assert await fetch(client, "http://some.example/") == b"a"
+        with pytest.raises(UpstreamUnreachable, match="cannot resolve none"):
+            await fetch(client, "http://none.example/")
+        assert lookups.count("none.example") == 2, "a result is not kept: next time the name may have an address"
 
 
-async def test_the_next_address_is_tried_beside_a_silent_one_after_a_quarter_second(make_client) -> None:
+async def test_the_next_address_is_tried_beside_a_silent_one_after_a_quarter_second(make_client, caplog) -> None:
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -424,6 +427,8 @@ async def test_the_next_address_is_tried_beside_a_silent_one_after_a_quarter_sec
             started = clock()
             assert await fetch(make_client(resolver=resolver), "http://many.example/") == b"a"
             assert 0.2 < clock() - started < 1.9, "the connect timeout is 2 seconds"
+            await asyncio.sleep(0)
+        assert not caplog.records, "the attempt that lost is given up without a word"
         for filler in fillers:
             filler.close()
 

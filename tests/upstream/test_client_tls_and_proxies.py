@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from authority import Authority
-from scripted import CHUNKED_HEAD, chunked, ok, upstream
+from scripted import CHUNKED_HEAD, Peer, Seen, chunked, ok, upstream
 
 from support.waiting import until
 from tollgate.config.authorisation import Authorisation
@@ -274,6 +274,22 @@ async def test_a_failing_proxy_is_reported_without_its_password(client: Client, 
             await fetch(client, "https://far.example/x", proxy=f"http://user:canary@{address}")
     assert address in str(caught.value)
     assert "canary" not in str(caught.value)
+
+
+async def test_the_connection_to_a_proxy_that_opens_no_tunnel_is_closed_at_once(client: Client) -> None:
+    """Also while the error, whose traceback refers to the socket, is still held."""
+    closed = []
+
+    async def script(seen: Seen, peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 503 Busy\r\n\r\n")
+        closed.append(await peer.is_closed())
+
+    async with upstream(script) as server:
+        with pytest.raises(UpstreamUnreachable, match="refused a tunnel") as caught:
+            await fetch(client, "https://far.example/x", proxy=f"http://127.0.0.1:{server.port}")
+        await until(lambda: closed)
+    assert closed == [True]
+    del caught
 
 
 async def test_the_proxy_of_the_environment_is_used_unless_the_provider_overrides_it(make_client) -> None:
