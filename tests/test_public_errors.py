@@ -1,4 +1,6 @@
-"""The status in a usage row is the status that the caller received."""
+"""The status in a usage row is the status that the caller received, and an error in a stream is a complete event."""
+
+import json
 
 import pytest
 
@@ -10,8 +12,15 @@ from tollgate.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from tollgate.public_errors import messages_error_message, public_status, stream_error_events
+from tollgate.public_errors import (
+    early_error_events,
+    messages_error_message,
+    public_message,
+    public_status,
+    stream_error_events,
+)
 from tollgate.replies import error_reply
+from tollgate.sse import Decoder
 
 ERRORS = [
     UpstreamRejected("too long", status=422),
@@ -55,3 +64,22 @@ def test_a_stream_error_does_not_quote_the_database_or_the_disk(dialect):
     assert b"base/16384" not in sent
     assert b"Service temporarily unavailable" in sent
     assert b"the gateway is shutting down" in stream_error_events(dialect, ShuttingDown())
+
+
+@pytest.mark.parametrize(
+    ("dialect", "names"),
+    [("chat", [None]), ("messages", ["error"]), ("responses", ["response.created", "error", "response.failed"])],
+)
+def test_the_error_of_a_stream_is_read_before_the_connection_ends(dialect, names):
+    """Clients ignore an event without the blank line behind it."""
+    early = [*Decoder().feed(early_error_events(dialect, UpstreamFailed("boom"), "req_1"))]
+    assert [event.name for event in early] == names
+    [later] = Decoder().feed(stream_error_events(dialect, UpstreamFailed("boom")))
+    assert later.name == (None if dialect == "chat" else "error")
+    if dialect == "responses":
+        assert [json.loads(event.data)["sequence_number"] for event in [*early, later]] == [0, 1, 2, 0]
+
+
+def test_a_rate_limit_of_the_provider_is_described_as_one():
+    assert "rate limited" in public_message(UpstreamFailed("boom", upstream_status=429))
+    assert "rate limited" not in public_message(UpstreamFailed("boom", upstream_status=500))

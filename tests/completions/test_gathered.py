@@ -82,6 +82,7 @@ async def test_a_mapping_that_only_reads_streams_also_serves_whole_answers(tmp_p
             assert message["usage"]["output_tokens"] == 5
         row = (await rows(here, tmp_path))[0]
     assert (row["stream"], row["outcome"], row["output_tokens"], row["estimated"]) == (stream, "ok", 5, False)
+    assert (row["attempts"], row["rate"]) == (1, 1)
 
 
 async def test_a_client_of_the_same_format_loses_nothing_when_a_stream_is_gathered(tmp_path):
@@ -110,6 +111,17 @@ async def test_a_client_of_the_same_format_loses_nothing_when_a_stream_is_gather
         assert streamed.text.endswith("data: [DONE]\n\n") and '"reasoning_content":"hm"' in streamed.text.replace(
             " ", ""
         )
+
+
+async def test_a_gathered_answer_with_a_tool_call_ends_with_one_whatever_its_stream_says(tmp_path):
+    """Agents run the tools of an answer only if it says that it waits for them."""
+    blocks = [block.replace(b'"tool_calls"}', b'"stop"}') for block in sse_blocks(CHUNKS)]
+    assert blocks != sse_blocks(CHUNKS)
+    async with inprocess(
+        tmp_path, providers={"acme": CHAT}, apps={"acme": replying(blocks=blocks, headers=SSE)}
+    ) as here:
+        assert (await here.post("/v1/chat/completions", ASK)).json()["choices"][0]["finish_reason"] == "tool_calls"
+        assert (await rows(here, tmp_path))[0]["lost"] is None
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "messages", "responses"])

@@ -195,7 +195,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("case", FAILURES)
-async def test_a_job_without_an_answer_falls_back_to_the_next_route(tmp_path, case):
+async def test_a_job_without_an_answer_falls_back_to_the_next_route(tmp_path, caplog, case):
     write_mapping(tmp_path, "slow", MAPPING)
     jobs, calls = FAILURES[case]
     other = provider().replace("provider: acme", "provider: other\npriority: 1").replace("app://acme", "app://other")
@@ -211,6 +211,7 @@ async def test_a_job_without_an_answer_falls_back_to_the_next_route(tmp_path, ca
         )
         assert here.balance() == Decimal("99.98")
     assert len(jobs.seen) == calls
+    assert not [record for record in caplog.records if record.exc_info], "without `cancel:` nothing is cancelled"
 
 
 async def test_a_failed_poll_is_retried(tmp_path):

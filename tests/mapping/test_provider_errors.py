@@ -97,6 +97,14 @@ def test_a_rule_applies_to_a_200_and_to_a_chunk():
     assert judged(RULES, 500, {"error": {"type": "slow_down"}}).status == 500
 
 
+def test_an_error_in_a_200_without_a_message_is_explained_to_the_operator():
+    verdict = judged("errors: {rules: [{when: $.bad, verdict: next}]}\n", 200, {"bad": True})
+    assert verdict.message == "HTTP 200 with a body that a rule of its file calls an error"
+    assert (
+        judged("errors: {rules: [{when: $.bad, verdict: next}]}\n", 200, {"bad": True, "message": "m"}).message == "m"
+    )
+
+
 def test_rules_and_fields_read_the_response_headers():
     text = """
 errors:
@@ -575,7 +583,7 @@ def test_events_that_cannot_be_errors_are_not_parsed():
 
 
 def test_a_rule_for_failed_statuses_adds_no_cost_to_events():
-    assert rules("errors: {rules: [{status: 429, when: not $.x, verdict: next}]}\n").event_marks == (b'"error"',)
+    assert rules("errors: {rules: [{status: 400, when: not $.x, verdict: next}]}\n").event_marks == (b'"error"',)
 
 
 def test_every_recorded_error_has_a_message_and_a_verdict():
