@@ -9,7 +9,7 @@ import pytest
 from config.golden import messages_of
 from tollgate.config.build import Loaded, load_gateway
 from tollgate.config.load import walk
-from tollgate.config.secrets import Secrets
+from tollgate.config.secrets import Secrets, note_bought
 from tollgate.errors import ConfigErrors
 
 FILE = """
@@ -128,9 +128,10 @@ def test_an_unreadable_secrets_folder_is_reported_once(folder: Path) -> None:
         (folder / "secrets").chmod(0o700)
 
 
-def test_environment_variables_of_two_lines_are_all_reported_by_name(folder: Path) -> None:
+@pytest.mark.parametrize("line_break", ["\n", "\r\n", "\r"])
+def test_environment_variables_of_two_lines_are_all_reported_by_name(folder: Path, line_break: str) -> None:
     with pytest.raises(ConfigErrors) as caught:
-        load(folder, {"ACME_KEY": f"{CANARY}\nx", "ACME_ORG": f"a\r\n{CANARY}"})
+        load(folder, {"ACME_KEY": f"{CANARY}{line_break}x", "ACME_ORG": f"a{line_break}{CANARY}"})
     assert str(caught.value).splitlines() == [
         f"environment variable {name}:2:1: found a line break inside the secret, wanted one line"
         for name in ("ACME_KEY", "ACME_ORG")
@@ -198,6 +199,11 @@ def test_redaction_recognizes_a_json_escaped_value() -> None:
         secrets.redact(r'{"error": "key a\"b/c== is wrong", "other": "a\"b\/c=="}')
         == '{"error": "key [secret] is wrong", "other": "[secret]"}'
     )
+
+
+def test_redaction_removes_a_token_issued_for_a_secret_whatever_the_configuration() -> None:
+    note_bought("issued+token/of-test")
+    assert Secrets().redact("issued+token/of-test, ?t=issued%2Btoken%2Fof-test") == "[secret], ?t=[secret]"
 
 
 def test_redaction_recognizes_a_percent_encoded_value() -> None:
