@@ -185,19 +185,23 @@ async def _blocks(offer: Offer, answer: Answer) -> list[bytes]:
 def _body(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item]) -> tuple[bytes, Sent | None]:
     """The body to send: the client's bytes if the formats are the same and nothing is edited or split, else a converted
     document. Also returns the parts of the request outside its body."""
-    if offer.protocol == "embeddings":
-        document = {**request.native(items), "model": offer.model.upstream}
-    else:
-        document = _converted(exchange, request, offer, items)
-    edited = document
-    if offer.request_edits is not None:
-        context = exchange.attempt.context
-        assert context is not None
-        edited = offer.request_edits(document, context)
-    as_sent = offer.protocol == "embeddings" and items is request.items and edited is document
-    if as_sent and offer.encoding == "json" and offer.sends is None:
-        return native_body(exchange.inbound.body, request.body, offer.model.upstream, ask_usage=False), None
-    return offer.request_parts(edited, stream=False)
+    native, edits = offer.protocol == "embeddings", offer.request_edits
+    may_pass = native and items is request.items and offer.encoding == "json" and offer.sends is None
+    if edits is not None or not may_pass:
+        document = _native(request, offer, items) if native else _converted(exchange, request, offer, items)
+        edited = document
+        if edits is not None:
+            context = exchange.attempt.context
+            assert context is not None
+            edited = edits(document, context)
+        if edited is not document or not may_pass:
+            return offer.request_parts(edited, stream=False)
+    return native_body(exchange.inbound.body, request.body, offer.model.upstream, ask_usage=False), None
+
+
+def _native(request: EmbeddingRequest, offer: Offer, items: list[Item]) -> dict[str, Any]:
+    """The client's own document, with these inputs and the provider's name of the model."""
+    return {**request.native(items), "model": offer.model.upstream}
 
 
 def _converted(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item]) -> dict[str, Any]:
