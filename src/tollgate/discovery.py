@@ -204,7 +204,7 @@ class Discoverer:
                 log.error("the models found at %s cannot be used: %s", ", ".join(changed), error, exc_info=mistake)
                 for name in changed:
                     self._use(name, ())
-                    self.states[name].problem = str(error)
+                    self.states[name].problem = str(error) or type(error).__name__
                 return False
             self._holder.swap(runtime)
         log.info("models found: %s", ", ".join(f"{name} {len(self._holder.discovered[name])}" for name in changed))
