@@ -15,6 +15,7 @@ from tollgate.errors import BadRequest, BodyTooLarge
 from tollgate.process.concurrency import shielded
 from tollgate.room import SMALL, Place
 from tollgate.services import CLIENT_LEFT, LastBlock, Reply
+from tollgate.wire import declared_length
 
 if TYPE_CHECKING:
     from tollgate.engines.http_exchange import HttpExchange
@@ -63,9 +64,8 @@ def headers_of(scope: Scope) -> dict[str, str]:
 async def read_body(receive: Receive, headers: Mapping[str, str], limit: int, place: Place) -> bytes:
     """The whole body as sent. Its bytes are reserved in `place` before they are read. Raises `BodyTooLarge` as soon as
     the limit is exceeded, `BodyMemoryFull` if there is no room, `ClientGone`."""
-    length = headers.get("content-length", "")
-    if length.isascii() and length.isdigit():
-        size = int(length[:20])
+    size = declared_length(headers)
+    if size is not None:
         if size > limit:
             raise BodyTooLarge(limit)
         if size > SMALL:

@@ -1,11 +1,12 @@
 """Facts of the published wire formats: the fields for token limit, end user and turns, the events that end a stream,
-how an answer says that it failed, the states and pictures of an image job, the syntax of header names. Nothing here is
-specific to a vendor.
+how an answer says that it failed, the states and pictures of an image job, the syntax of header names, the length that
+a head declares. Nothing here is specific to a vendor.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -79,3 +80,10 @@ def may_have_failed(body: dict[str, Any]) -> bool:
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A header's name: a token (RFC 9110, 5.6.2)."""
+
+
+def declared_length(headers: Mapping[str, str]) -> int | None:
+    """The bytes of a body by its `content-length` (RFC 9110, 8.6), whose first 20 digits decide: more than any limit.
+    None without one, and for one that is no number."""
+    length = headers.get("content-length", "")
+    return int(length[:20]) if length.isascii() and length.isdigit() else None

@@ -28,6 +28,7 @@ from tollgate.process.concurrency import few_at_once
 from tollgate.routing import Offer
 from tollgate.upstream import Answer, call_to
 from tollgate.usage import MAX_TOKENS
+from tollgate.wire import declared_length
 
 AT_ONCE = 8
 """Concurrent calls for one request: enough to hide a provider's latency, too few to hit its rate limit."""
@@ -170,8 +171,8 @@ class _Calls:
 
 async def _blocks(offer: Offer, answer: Answer) -> list[bytes]:
     """The body in blocks as received, because joining a large one would take its memory twice."""
-    length = answer.headers.get("content-length", "")
-    if length.isascii() and length.isdigit() and int(length[:20]) < _SMALL:
+    length = declared_length(answer.headers)
+    if length is not None and length < _SMALL:
         return [await answer.read(_SMALL)]
     blocks, size = [], 0
     async for block in answer.chunks():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from tollgate.errors import AnswerLost, TollgateError, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
 from tollgate.upstream.coding import AnswerUnpacker, unpack_all
+from tollgate.wire import declared_length
 
 if TYPE_CHECKING:
     from tollgate.upstream.call import Call
@@ -151,8 +152,8 @@ class Answer:
         """The whole body, decoded. Raises `UpstreamFailed` if it exceeds `limit` bytes."""
         self._whole = True
         self._limit = limit
-        length = self.headers.get("content-length", "")
-        if length.isascii() and length.isdigit() and int(length[:20]) > limit:
+        length = declared_length(self.headers)
+        if length is not None and length > limit:
             self._stop(self._too_large(limit))
         elif self._paused and self.size <= limit:
             self._resume()
