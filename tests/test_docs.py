@@ -19,7 +19,6 @@ import duckdb
 import pytest
 import yaml
 
-import test_layers
 from support.inprocess import write_config
 from support.running import gateway
 from tollgate import endpoints, server
@@ -439,17 +438,6 @@ def _image_price_keys() -> tuple[str, ...]:
 def test_docs_images_has_every_key_of_an_image_price():
     page = (ROOT / "docs" / "images.md").read_text("utf-8")
     assert [key for key in _image_price_keys() if not re.search(rf"\b{key}\b", page)] == []
-
-
-def test_building_has_the_floors_of_test_layers():
-    for number, modules in test_layers.FLOORS.items():
-        row = next(row for row in table(BUILDING, "floor") if row[0].startswith(str(number)))
-        written = {
-            word.removesuffix("/*")
-            for word in re.findall(r"`([\w/*]+)`", row[1])
-            if not word.startswith("config/") or word == "config/*"
-        }
-        assert set(modules.split()) - {"__main__"} <= written, number
 
 
 def test_building_names_every_module():

@@ -11,6 +11,7 @@ import h2.events
 import pytest
 import uvloop
 
+from engines.served import Served
 from tollgate.config.settings import Server
 from tollgate.engines import engine_of
 from tollgate.errors import TollgateError
@@ -33,43 +34,10 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-class Served:
-    """The application behind an engine, with one client connection to it."""
-
-    def __init__(self, name: str, drain_seconds: float = 1) -> None:
-        self.stop = asyncio.Event()
-        self.engine = engine_of(Server(engine=name, bind=("127.0.0.1:0",), drain_seconds=drain_seconds))
-        [address] = self.engine.bind()
-        self.port = int(address.removeprefix("127.0.0.1:"))  # the port that was bound
-        self.task = asyncio.create_task(self.engine.serve(application, self.stop.wait, lambda: None))  # type: ignore[arg-type]
-
-    async def connect(self) -> None:
-        async with asyncio.timeout(5):
-            while True:
-                try:
-                    self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
-                    return
-                except ConnectionRefusedError:
-                    await asyncio.sleep(0.01)
-
-    async def get(self, path: str = "/") -> bytes:
-        self.writer.write(b"GET %b HTTP/1.1\r\nhost: a\r\n\r\n" % path.encode())
-        await self.reader.readuntil(b"\r\n\r\n")
-        return await self.reader.readexactly(2)
-
-    async def closed_after(self) -> float:
-        """Seconds until the engine closes the connection; fails if it does not."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        async with asyncio.timeout(30):  # a busy machine is slow
-            assert await self.reader.read() == b""
-        return loop.time() - began
-
-
 @pytest.fixture(params=["hypercorn", "uvicorn"])
 async def served(request, monkeypatch):
     monkeypatch.setattr("tollgate.engines.http1.KEEP_ALIVE_SECONDS", KEPT)
-    running = Served(request.param)
+    running = Served(application, request.param)
     await running.connect()
     yield running
     running.writer.close()
@@ -113,7 +81,7 @@ def test_any_notation_of_a_port_is_bound_and_reported(name, address):
 
 @pytest.mark.parametrize("name", ["hypercorn", "uvicorn"])
 async def test_an_idle_connection_closes_when_the_engine_stops(name):
-    running = Served(name)  # keeps idle connections for more than a minute
+    running = Served(application, name)  # keeps idle connections for more than a minute
     await running.connect()
     assert await running.get() == b"ok"
     running.stop.set()
@@ -126,7 +94,7 @@ async def test_an_idle_connection_closes_when_the_engine_stops(name):
 @pytest.mark.parametrize("name", ["hypercorn", "uvicorn"])
 def test_a_client_that_does_not_read_delays_the_stop_by_the_drain_time_at_most(name, caplog):
     async def ended():
-        running = Served(name, drain_seconds=0.1)
+        running = Served(application, name, drain_seconds=0.1)
         await running.connect()
         running.writer.write(b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n")
         await running.reader.readuntil(b"\r\n\r\n")
@@ -145,7 +113,7 @@ def test_a_connection_whose_client_never_reads_is_closed(name, monkeypatch, capl
     monkeypatch.setattr("tollgate.engines.http1.KEEP_ALIVE_SECONDS", 0.1)
 
     async def never_reading():
-        running = Served(name)
+        running = Served(application, name)
         await running.connect()
         running.writer.write(b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n")
         await running.reader.readuntil(b"\r\n\r\n")

@@ -1,4 +1,5 @@
-"""Imports never go up a floor, every module has a floor, and no vendor is named in the code."""
+"""Imports never go up a floor, every module has a floor, no test module is imported, and no vendor is named in the
+code."""
 
 import ast
 import io
@@ -10,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tollgate"
+TESTS = ROOT / "tests"
 
 FLOORS = {
     0: "addresses content_encoding errors forms multipart json_bounds wire sse money measures media_types outage "
@@ -66,6 +68,23 @@ def test_imports_never_go_up(path):
         assert FLOOR_OF[imported] <= FLOOR_OF[module], (
             f"{relative(path)}:{line} imports {imported}, which is on a floor above {module}"
         )
+
+
+def test_building_has_the_same_floors():
+    rows = re.findall(r"^\| (\d) \w+ \| (.*) \|$", (ROOT / "docs" / "building.md").read_text("utf-8"), re.MULTILINE)
+    written = {int(floor): {name.removesuffix("/*") for name in re.findall(r"`([\w/*]+)`", row)} for floor, row in rows}
+    assert written == {floor: set(names.split()) - {"__main__"} for floor, names in FLOORS.items()}
+
+
+def test_no_test_module_is_imported():
+    """What several test modules need is in a module of its own: beside them, or in tests/support."""
+    importing = [
+        f"{path.relative_to(TESTS)}:{number}"
+        for path in sorted(TESTS.rglob("*.py"))
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if re.match(r"\s*(from|import)\s.*\btest_\w+", line)
+    ]
+    assert importing == []
 
 
 def test_the_lowest_modules_import_next_to_nothing():

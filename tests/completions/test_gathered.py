@@ -5,7 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from completions.test_invented_upstreams import ANSWER, ASK, BITS, JSON, MAPPING, STREAM, provider, write_mapping
+from completions.invented import ANSWER, ASK, BITS, JSON, MAPPING, STREAM, provider, write_mapping
+from completions.plain_chat import streamed
 from providers.shipped import offers
 from support.inprocess import SSE, inprocess, replying
 from support.usage_files import rows
@@ -51,10 +52,8 @@ CHUNKS = [
         "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
     },
 ]
-
-
-def sse_blocks(events):
-    return [*(b"data: %b\n\n" % json.dumps(event).encode() for event in events), b"data: [DONE]\n\n"]
+CALLING = streamed(*CHUNKS, b"[DONE]")
+"""A stream of a reasoning, a text and a call."""
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -88,7 +87,9 @@ async def test_a_mapping_that_only_reads_streams_also_serves_whole_answers(tmp_p
 async def test_a_client_of_the_same_format_loses_nothing_when_a_stream_is_gathered(tmp_path):
     seen = []
     async with inprocess(
-        tmp_path, providers={"acme": CHAT}, apps={"acme": replying(blocks=sse_blocks(CHUNKS), headers=SSE, seen=seen)}
+        tmp_path,
+        providers={"acme": CHAT},
+        apps={"acme": replying(blocks=CALLING, headers=SSE, seen=seen)},
     ) as here:
         reply = await here.post("/v1/chat/completions", {**ASK, "unknown_field": {"kept": 1}, "n": 1})
         sent = json.loads(seen[0][3])
@@ -115,8 +116,8 @@ async def test_a_client_of_the_same_format_loses_nothing_when_a_stream_is_gather
 
 async def test_a_gathered_answer_with_a_tool_call_ends_with_one_whatever_its_stream_says(tmp_path):
     """Agents run the tools of an answer only if it says that it waits for them."""
-    blocks = [block.replace(b'"tool_calls"}', b'"stop"}') for block in sse_blocks(CHUNKS)]
-    assert blocks != sse_blocks(CHUNKS)
+    blocks = [block.replace(b'"tool_calls"}', b'"stop"}') for block in CALLING]
+    assert blocks != CALLING
     async with inprocess(
         tmp_path, providers={"acme": CHAT}, apps={"acme": replying(blocks=blocks, headers=SSE)}
     ) as here:
@@ -133,7 +134,7 @@ async def test_a_stream_is_gathered_only_for_long_answers_where_the_route_says_s
     async with inprocess(
         tmp_path,
         providers={"acme": chat},
-        apps={"acme": replying(blocks=sse_blocks(CHUNKS), headers=SSE, seen=seen)},
+        apps={"acme": replying(blocks=CALLING, headers=SSE, seen=seen)},
     ) as here:
         reply = await here.post(f"/v1/{path}", {**ask, limit: 4097})
         assert reply.status_code == 200
@@ -154,11 +155,11 @@ async def test_a_stream_is_gathered_only_for_long_answers_where_the_route_says_s
 
 FAILURES = {
     "an error after some text": (
-        sse_blocks([*CHUNKS[:2], {"error": {"message": "overheated", "code": 500}}]),
+        streamed(*CHUNKS[:2], {"error": {"message": "overheated", "code": 500}}, b"[DONE]"),
         SSE,
         200,
     ),
-    "a stream that breaks off": (sse_blocks(CHUNKS[:2])[:-1], SSE, 200),
+    "a stream that breaks off": (streamed(*CHUNKS[:2]), SSE, 200),
     "no stream at all": ([json.dumps(ANSWER).encode()], JSON, 200),
     "a rejection before the stream": ([b'{"error": {"message": "slow down"}}'], JSON, 429),
 }

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from completions.test_gathered import sse_blocks
-from completions.test_invented_upstreams import ASK
+from completions.invented import ASK
+from completions.plain_chat import streamed
 from support.inprocess import SSE, inprocess, replying
 from support.usage_files import rows
 
@@ -69,7 +69,7 @@ async def test_reasoning_and_calls_in_the_text_of_a_whole_answer_become_parts(tm
 
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])
 async def test_reasoning_and_calls_in_the_text_of_a_stream_become_parts(tmp_path, size):
-    app = replying(blocks=sse_blocks(chunks(size)), headers=SSE)
+    app = replying(blocks=streamed(*chunks(size), b"[DONE]"), headers=SSE)
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": app}) as here:
         answered = events(await here.post("/v1/chat/completions", {**ASK, "stream": True}))
         deltas = [choice["delta"] for event in answered for choice in event["choices"]]
@@ -100,9 +100,8 @@ async def test_more_than_one_choice_is_rejected(tmp_path):
 
 
 async def test_a_stream_that_breaks_off_inside_a_call_delivers_its_text(tmp_path):
-    blocks = sse_blocks(
-        list(chunks(1000))[:1] + [{"id": "c1", "choices": [{"index": 0, "delta": {"content": 'Hm <tool_call>{"na'}}]}]
-    )[:-1]
+    cut = {"id": "c1", "choices": [{"index": 0, "delta": {"content": 'Hm <tool_call>{"na'}}]}
+    blocks = streamed(*list(chunks(1000))[:1], cut)
     async with inprocess(
         tmp_path, providers={"acme": PROVIDER}, apps={"acme": replying(blocks=blocks, headers=SSE)}
     ) as here:
@@ -118,7 +117,7 @@ async def test_a_stream_that_breaks_off_inside_a_call_delivers_its_text(tmp_path
 
 async def test_a_gathered_stream_with_calls_in_its_text_becomes_parts(tmp_path):
     provider = PROVIDER.replace("speaks:", "can: {whole: false}\nspeaks:")
-    app = replying(blocks=sse_blocks(chunks(5)), headers=SSE)
+    app = replying(blocks=streamed(*chunks(5), b"[DONE]"), headers=SSE)
     async with inprocess(tmp_path, providers={"acme": provider}, apps={"acme": app}) as here:
         message = (await here.post("/v1/chat/completions", ASK)).json()["choices"][0]["message"]
     assert message["content"] == "Now:" and message["tool_calls"][0]["function"]["name"] == "f"
@@ -140,7 +139,7 @@ async def test_answers_to_clients_of_the_same_format_may_stay_unchanged(tmp_path
 
 
 async def test_streams_to_clients_of_the_same_format_may_stay_unchanged(tmp_path):
-    app = replying(blocks=sse_blocks(chunks(7)), headers=SSE)
+    app = replying(blocks=streamed(*chunks(7), b"[DONE]"), headers=SSE)
     async with inprocess(tmp_path, providers={"acme": KEPT}, apps={"acme": app}) as here:
         native = events(await here.post("/v1/chat/completions", {**ASK, "stream": True}))
         other = events(await here.post("/v1/responses", {"model": "acme/one", "input": "Hi", "stream": True}))

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from completions.test_kept_thoughts import CONTENT, PROVIDER, upstream
+from completions.thinking import CONTENT, PROVIDER, upstream
 from support.inprocess import inprocess, replying
 from tollgate.completions import kept_items
 from tollgate.completions.kept_items import put_in_items

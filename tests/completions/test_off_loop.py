@@ -12,7 +12,7 @@ from decimal import Decimal
 
 import pytest
 
-from completions.test_pipeline import GOOD, SECRET, provider
+from completions.plain_chat import GOOD, SECRET, provider
 from support.inprocess import Leaving, inprocess, replying
 from support.stores import available_to
 from support.usage_files import rows

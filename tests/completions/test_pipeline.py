@@ -6,67 +6,12 @@ from decimal import Decimal
 
 import pytest
 
+from completions.plain_chat import ANSWER, ASK, GOOD, SECRET, STREAM, delta, provider, streamed
 from support.inprocess import SSE, Leaving, inprocess, replying
 from support.stores import available_to
 from support.usage_files import rows
 from support.waiting import SECONDS
 from tollgate.errors import Unavailable
-
-ANSWER = {
-    "id": "c1",
-    "object": "chat.completion",
-    "created": 1,
-    "model": "up-1",
-    "choices": [
-        {"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop", "logprobs": None}
-    ],
-    "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
-    "vendor_extra": {"kept": True},
-}
-ASK = {"model": "acme/one", "messages": [{"role": "user", "content": "hello"}]}
-GOOD = json.dumps(ANSWER).encode()
-
-
-def provider(name: str, *, priority: int = 0, more: str = "") -> str:
-    return f"""
-provider: {name}
-speaks: chat
-url: app://{name}/chat
-priority: {priority}
-headers: {{Authorization: "Bearer {{{{ $secret.CANARY }}}}"}}
-{more}
-models:
-  acme/one:
-    upstream: up-1
-    aliases: [one]
-    context: 1000
-    max_output: 100
-    encoding: o200k_base
-    price: {{prompt: "0.001", completion: "0.002", unit: 1, currency: USD}}
-"""
-
-
-SECRET = {"CANARY": "canary-secret-value"}
-
-
-def streamed(*events) -> list[bytes]:
-    return [b"data: " + (e if isinstance(e, bytes) else json.dumps(e).encode()) + b"\n\n" for e in events]
-
-
-def delta(text=None, finish=None, **more):
-    return {
-        "id": "c1",
-        "object": "chat.completion.chunk",
-        "created": 1,
-        "model": "up-1",
-        "choices": [{"index": 0, "delta": {"content": text} if text else {}, "finish_reason": finish}],
-        **more,
-    }
-
-
-STREAM = streamed(
-    delta("he"), delta("llo"), delta(finish="stop"), {**delta(), "choices": [], "usage": ANSWER["usage"]}, b"[DONE]"
-)
 
 
 async def test_a_whole_answer_passes_byte_for_byte_and_writes_a_priced_row(tmp_path):

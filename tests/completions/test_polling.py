@@ -7,11 +7,11 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from completions.test_invented_upstreams import ASK, MAPPING, events_of, text_of, write_mapping
+from completions.invented import ASK, MAPPING, events_of, text_of, write_mapping
 from providers.shipped import offers
 from support.inprocess import inprocess, write_config
 from support.usage_files import rows
-from support.waiting import SECONDS
+from support.waiting import SECONDS, until
 from tollgate.config.build import load_gateway
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.provider import run_provider_examples
@@ -253,8 +253,7 @@ async def test_the_job_of_a_client_that_leaves_is_cancelled_and_its_prompt_is_bi
     jobs = Jobs(QUEUED)
     async with inprocess(tmp_path, providers={"acme": provider(CANCEL)}, apps={"acme": jobs}) as here:
         request = asyncio.ensure_future(here.post("/v1/chat/completions", ASK))
-        while len(jobs.seen) < 3:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(jobs.seen) >= 3)
         request.cancel()
         with pytest.raises(asyncio.CancelledError):
             await request

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from completions.test_invented_upstreams import ANSWER, provider, write_mapping
+from completions.invented import ANSWER, provider, write_mapping
 from mapping.provider_files import SMALL, compiled
 from support.inprocess import inprocess, replying
 from tollgate.completions import preparing

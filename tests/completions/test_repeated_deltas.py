@@ -3,102 +3,22 @@ not."""
 
 import itertools
 import json
-from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapping.answers import CLIENTS, MAPPINGS, QUICK, chat_answers
-from mapping.test_stream_frames import AWKWARD, call, chunk
-from tollgate.completions import converted_stream
-from tollgate.completions.attempt import Attempt
-from tollgate.completions.converted_stream import ConvertedStream
-from tollgate.completions.repeated_deltas import take_repeated_deltas
+from completions.both_ways import both_ways, client_events, counting
+from mapping.answers import AWKWARD, CLIENTS, MAPPINGS, QUICK, call, chat_answers, chunk
 from tollgate.config.load import read_text
-from tollgate.mapping import CompiledMapping, Context, StreamConverter, compile_mapping
-from tollgate.mapping.provider.errors import ErrorRules
-from tollgate.mapping.provider.reported_usage import ReportedUsage
-from tollgate.remembered.thoughts import Thoughts
-from tollgate.sse import Decoder
-
-together: list[int] = []
-"""How many events were converted together, for each call."""
-
-
-@pytest.fixture(autouse=True)
-def _counting() -> Iterator[None]:
-    def take(converter: StreamConverter, block: bytes, at: int) -> tuple[bytes, int]:
-        converted, end = take_repeated_deltas(converter, block, at)
-        together.append(converted.count(b"\n\n"))
-        return converted, end
-
-    with patch.object(converted_stream, "take_repeated_deltas", take):
-        yield
+from tollgate.mapping import compile_mapping
 
 
 def written(event: Any, *, ascii: bool = True, name: str | None = None) -> bytes:
     """An event as an upstream sends it: from an object, or from its JSON."""
     data = event if type(event) is bytes else json.dumps(event, ensure_ascii=ascii).encode()
     return (f"event: {name}\n".encode() if name else b"") + b"data: " + data + b"\n\n"
-
-
-def client_events(
-    source: CompiledMapping, target: str, blocks: list[bytes], *, whole: bool
-) -> tuple[list[Any], StreamConverter]:
-    """The events a client receives of a stream, and the converter at its end. `whole`: every event is parsed in
-    full."""
-    exchange: Any = SimpleNamespace(
-        services=SimpleNamespace(metrics=SimpleNamespace(count_unmatched=lambda *_: None), thoughts=Thoughts()),
-        client_format=MAPPINGS[target],
-        attempt=Attempt(None, context=Context(run_id="r1", now=5)),
-        inbound=SimpleNamespace(dialect=target, key=SimpleNamespace(account_id="a")),
-        body={"store": False},
-        client_usage=lambda: stage.usage() or {},
-    )
-    offer: Any = SimpleNamespace(
-        framing="sse",
-        inner=None,
-        unwrap=None,
-        in_text=None,
-        stream_edits=None,
-        usage=ReportedUsage(read=(lambda *_, **__: None) if whole else None),
-        mapping=source,
-        model_facts={},
-        can={},
-        minter="",
-        model=SimpleNamespace(upstream="m"),
-        protocol="x",
-        provider="p",
-        errors=SimpleNamespace(
-            may_match=lambda block: b"overloaded_error" in block,
-            judge=lambda *_, **__: None,
-            judge_reported=ErrorRules().judge_reported,
-        ),
-    )
-    stage = ConvertedStream(exchange, offer)
-    out = b"".join([stage.feed(block) for block in blocks]) + stage.close() + stage.tail()
-    assert len(out.decode().splitlines()) == out.count(b"\n")  # no Unicode line breaks either
-    return [
-        (event.name, event.data if event.data == b"[DONE]" else orjson.loads(event.data))
-        for event in Decoder().feed(out)
-    ], stage._converter
-
-
-def both_ways(source: CompiledMapping | str, target: str, blocks: list[bytes]) -> int:
-    """Asserts that both ways give the same events; returns how many events were converted together."""
-    mapping = MAPPINGS[source] if isinstance(source, str) else source
-    whole, plain = client_events(mapping, target, blocks, whole=True)
-    together.clear()
-    short, quick = client_events(mapping, target, blocks, whole=False)
-    assert short == whole
-    assert quick.parts() == plain.parts()
-    assert (quick.usage, quick.stop, quick.lost) == (plain.usage, plain.stop, plain.lost)
-    return sum(together)
 
 
 TEXTS = ["a", *AWKWARD, "", "b", *AWKWARD]
@@ -279,8 +199,8 @@ def test_events_with_different_names_are_not_converted_together() -> None:
 
 def test_an_upstream_whose_events_always_differ_is_not_compared_for_long() -> None:
     events = [written({**chunk(content="word"), "obfuscation": "x" * number}) for number in range(80)]
-    together.clear()
-    _, converter = client_events(MAPPINGS["chat"], "messages", [b"".join(events)], whole=False)
+    with counting() as together:
+        _, converter = client_events(MAPPINGS["chat"], "messages", [b"".join(events)], whole=False)
     assert not any(together)
     assert len(together) < 12
     assert not converter.follows

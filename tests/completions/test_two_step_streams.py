@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from completions.test_invented_upstreams import ASK, MAPPING, STREAM, events_of, text_of, write_mapping
+from completions.invented import ASK, MAPPING, STREAM, events_of, text_of, write_mapping
 from support.inprocess import inprocess, write_config
 from support.usage_files import rows
 from support.waiting import SECONDS

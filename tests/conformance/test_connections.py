@@ -10,8 +10,9 @@ import re
 
 import pytest
 
-from conformance.test_operations import CHAT, chat, stats, until
+from conformance.requests import CHAT, chat, stats
 from support.client import Raw
+from support.waiting import until
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
 
@@ -36,7 +37,7 @@ async def test_a_connection_is_released_as_soon_as_its_client_has_closed_it(runn
             client.writer.write(sent)
             if sent == HEALTH:
                 await client.reader.readuntil(b'{"status":"ok"}')
-    await until(lambda: sockets(running.process.pid) <= before, 20)
+    await until(lambda: sockets(running.process.pid) <= before, 20)  # an idle connection would be closed later
 
 
 KEY = "authorization: Bearer KEY\r\n"

@@ -1,7 +1,7 @@
 """Damaged answers of upstreams, whole and streamed, in every pair of formats: a valid answer or the dialect's error,
 never an internal error.
 
-Long runs as in `test_spec_fuzz.py`: `TOLLGATE_FUZZ`, `TOLLGATE_FUZZ_SEED`.
+`fuzzing.py` has the settings of a longer run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from conformance.test_spec_fuzz import ROUNDS, SEED, _judge_stream
+from conformance.fuzzing import ROUNDS, SEED, judge_stream
 from conformance.upstreams import ASKS, PATHS, events, provider, whole
 from support.inprocess import inprocess
 from support.mutate import mutated
@@ -177,7 +177,7 @@ def judge(client: str, reply: Any, stream: bool, *, native: bool = False) -> str
     if reply.status_code != 200:
         return None if 400 <= reply.status_code < 600 and reply.text else "no error"
     if stream and not native:
-        return _judge_stream(client, reply.text)
+        return judge_stream(client, reply.text)
     if stream:
         end = next(line for line in reversed(reply.text.splitlines()) if line)
         return (

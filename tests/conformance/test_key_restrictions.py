@@ -11,6 +11,7 @@ import pytest
 from conformance.upstreams import ASKS, PATHS, events, provider, whole
 from support.inprocess import SSE, Leaving, inprocess
 from support.usage_files import rows_by_id
+from support.waiting import until
 
 VECTORS = {"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": [0.5]}], "model": "up-1"}
 PROVIDERS = {
@@ -85,12 +86,6 @@ async def here(tmp_path, upstream):
 async def key_for(here, **limits):
     _, secret = await here.services.ledger.create_key("default", **limits)
     return secret
-
-
-async def until(holds):
-    async with asyncio.timeout(60):
-        while not holds():
-            await asyncio.sleep(0.001)
 
 
 # ---- requests at once

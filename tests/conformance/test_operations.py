@@ -19,30 +19,12 @@ import httpx
 import pytest
 
 from conformance.conftest import ENGINES
+from conformance.requests import CHAT, MESSAGES, RESPONSES, chat, stats
 from support.client import Raw
 from support.inprocess import write_config
 from support.running import ROOT, free_port, start_gateway
 from support.usage_files import usage_rows
-
-CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
-
-
-def chat(text: str, *, model: str = "sandbox/echo", stream: bool = True, **more) -> dict:
-    return {"model": model, "stream": stream, "messages": [{"role": "user", "content": text}], **more}
-
-
-def stats(running) -> dict[str, int]:
-    with urllib.request.urlopen(running.sandbox + "/_sandbox/stats", timeout=30) as reply:
-        return json.load(reply)
-
-
-async def until(true, seconds: float = 60) -> None:
-    """Waits for a condition."""
-    ends = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < ends, "the condition did not become true in time"
-        await asyncio.sleep(0.05)
-
+from support.waiting import until
 
 # ---- clients that leave (PITFALLS 7, 27) ----------------------------------------------------------------------------
 SLOW = "[[delay=30s]] x"
@@ -87,7 +69,7 @@ async def test_06_an_abandoned_stream_is_billed_once_for_what_was_received(runni
         found[:] = usage_rows(running.folder, f"request_id = '{request_id}'")
         return bool(found)
 
-    await until(published, 60)
+    await until(published)
     (row,) = found
     assert (row["outcome"], row["status"], row["estimated"], row["end_user"]) == ("client_gone", 499, True, "leaver")
     assert 3 <= row["output_tokens"] <= 60 and row["input_tokens"] > 0 and row["cost"] > 0
@@ -262,10 +244,11 @@ async def test_after_a_full_disk_new_work_is_rejected_nothing_is_lost_and_it_rec
             assert ready.status_code == 503 and ready.json()["reason"]
             assert [status for status, _ in refused] == [503, 503] and (await client.get("/healthz")).status_code == 200
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (soft, hard))
-            ends = time.monotonic() + 60
-            while (await client.get("/readyz")).status_code != 200:
-                assert time.monotonic() < ends, running.log.read_text()[-2000:]
-                await asyncio.sleep(0.1)
+
+            async def ready_again() -> bool:
+                return (await client.get("/readyz")).status_code == 200
+
+            await until(ready_again)
             for n in range(4):
                 assert (await ask(bool(n % 2)))[0] == 200
     finally:
@@ -297,33 +280,23 @@ async def test_23_a_reload_does_not_affect_running_streams_and_an_invalid_file_c
             base_url=running.base, headers={"authorization": f"Bearer {running.key}"}, timeout=20
         ) as client:
 
-            async def served_by() -> str:
+            async def served_by(model: str) -> bool:
                 reply = await client.post(CHAT, json=chat("hi", model="moving/model", stream=False))
-                return reply.json()["model"]
+                return reply.json()["model"] == model
 
             async with Raw(running.base, running.key) as streaming:
                 await streaming.send(CHAT, chat("[[pace=100ms]] [[tokens=40]] on the old one", model="moving/model"))
                 _, headers = await streaming.head()
                 file.write_text(ROUTE.format(upstream="echo-mini", price="0.002"))
                 running.process.send_signal(signal.SIGHUP)
-                ends = time.monotonic() + 60
-                while await served_by() != "echo-mini":
-                    assert time.monotonic() < ends
-                    await asyncio.sleep(0.05)
-
+                await until(lambda: served_by("echo-mini"))
                 file.write_text(ROUTE.format(upstream="echo", price="a lot").replace("context:", "contxt:"))
-                ends = time.monotonic() + 60
-                while "a lot" not in running.log.read_text():
-                    assert time.monotonic() < ends, "the invalid file was not reported"
-                    await asyncio.sleep(0.1)
+                await until(lambda: "a lot" in running.log.read_text())
                 log = running.log.read_text()
                 assert "providers/moving.yaml:" in log and "context" in log, "both errors, with their place"
-                assert await served_by() == "echo-mini"
+                assert await served_by("echo-mini")
                 file.write_text(ROUTE.format(upstream="echo", price="0.003"))
-                ends = time.monotonic() + 60
-                while await served_by() != "echo":
-                    assert time.monotonic() < ends, "a corrected file is not loaded by itself"
-                    await asyncio.sleep(0.1)
+                await until(lambda: served_by("echo"))  # a corrected file is loaded by itself
                 body = (await streaming.body(headers)).decode()
             assert body.endswith("data: [DONE]\n\n") and "echo-mini" not in body
     finally:
@@ -339,10 +312,7 @@ async def test_a_plugin_that_hangs_at_a_reload_delays_neither_requests_nor_the_s
     file = tmp_path / "gateway.yaml"
     file.write_text(file.read_text() + "\nplugins: [acme_waiter]\n")
     running.process.send_signal(signal.SIGHUP)
-    ends = time.monotonic() + 60
-    while "plugin `acme_waiter` is being imported" not in running.log.read_text():
-        assert time.monotonic() < ends, "what the reload waits for was not late_body"
-        await asyncio.sleep(0.1)
+    await until(lambda: "plugin `acme_waiter` is being imported" in running.log.read_text())
     async with Raw(running.base, running.key) as client:
         await client.send(CHAT, chat("still here", stream=False))
         assert (await client.head())[0] == 200

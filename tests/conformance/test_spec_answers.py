@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from conformance.test_spec_catalog import shape
+from conformance.shapes import shape
 from support.inprocess import inprocess, replying
 from support.usage_files import rows_by_id
 from tollgate.config.model import Gateway

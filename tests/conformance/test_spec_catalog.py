@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from conformance.shapes import shape
 from support.inprocess import inprocess
 from support.usage_files import rows_by_id
 
@@ -96,19 +97,6 @@ IMAGE = {
     "pricing": {"price": (int, float), "currency": str, "unit": int},
     "input_schema": dict,
 }
-
-
-def shape(value: Any, wanted: Any, place: str = "$") -> list[str]:
-    """Every difference between a value and the wanted types."""
-    if isinstance(wanted, dict):
-        if not isinstance(value, dict) or set(value) != set(wanted):
-            return [f"{place}: {sorted(value) if isinstance(value, dict) else value!r}, wanted {sorted(wanted)}"]
-        return [each for name in wanted for each in shape(value[name], wanted[name], f"{place}.{name}")]
-    if isinstance(wanted, list):
-        if not isinstance(value, list):
-            return [f"{place}: {value!r}, wanted a list"]
-        return [each for at, item in enumerate(value) for each in shape(item, wanted[0], f"{place}[{at}]")]
-    return [] if isinstance(value, wanted) and not isinstance(value, bool) else [f"{place}: {value!r}, wanted {wanted}"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -1,16 +1,14 @@
 """Broken bodies on every POST endpoint, native and converted, whole and streamed: the dialect's error or an answer,
 never our own failure.
 
-`TOLLGATE_FUZZ=20000` makes a long run of it; `TOLLGATE_FUZZ_SEED=7` another one. A failure names its seed.
+`fuzzing.py` has the settings of a longer run. A failure names its seed.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import random
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,14 +16,12 @@ from typing import Any
 import pytest
 
 from conformance import bodies
+from conformance.fuzzing import ROUNDS, SEED, judge_stream
 from support.inprocess import inprocess, replying
 from support.mutate import mutated
 from support.stores import available_to
 from support.usage_files import rows_by_id
 from support.waiting import SECONDS
-
-ROUNDS = int(os.environ.get("TOLLGATE_FUZZ", "90"))
-SEED = os.environ.get("TOLLGATE_FUZZ_SEED", "1")
 
 PATHS = {
     "chat": "/v1/chat/completions",
@@ -142,7 +138,7 @@ def _judge(dialect: str, reply: Any) -> str | None:
         return "two request ids"
     if reply.status_code == 200:
         if kind.startswith("text/event-stream"):
-            return _judge_stream(dialect, reply.text)
+            return judge_stream(dialect, reply.text)
         reply.json()
         return None
     if not 400 <= reply.status_code < 500:
@@ -179,31 +175,3 @@ def _judge(dialect: str, reply: Any) -> str | None:
         if wanted and "None" not in json.dumps(body.get("error", {}).get("type", ""))
         else "not the dialect's error"
     )
-
-
-def _events(text: str) -> Iterator[tuple[str | None, str]]:
-    for block in text.split("\n\n"):
-        lines = [line for line in block.split("\n") if line and not line.startswith(":")]
-        if lines:
-            name = next((line[7:] for line in lines if line.startswith("event: ")), None)
-            yield name, "\n".join(line[6:] for line in lines if line.startswith("data: "))
-
-
-def _judge_stream(dialect: str, text: str) -> str | None:
-    events = list(_events(text))
-    if not events:
-        return "an empty stream"
-    if dialect == "chat":
-        for _, data in events[:-1]:
-            json.loads(data)
-        return None if events[-1][1] == "[DONE]" or "error" in json.loads(events[-1][1]) else "no end"
-    names = [name for name, _ in events]
-    types = [json.loads(data)["type"] for _, data in events]
-    if names != types:
-        return f"events are named {names}, but are {types}"
-    ends = (
-        ("message_stop", "error")
-        if dialect == "messages"
-        else ("response.completed", "response.incomplete", "response.failed", "error")
-    )
-    return None if types[-1] in ends else f"ends with {types[-1]}"

@@ -15,7 +15,8 @@ from h2.events import ConnectionTerminated, ResponseReceived, StreamEnded, Strea
 from h2.settings import SettingCodes
 from hyperframe.frame import Frame, GoAwayFrame, PingFrame, RstStreamFrame
 
-from test_engines import Served
+from engines.served import Served
+from support.waiting import until
 from tollgate.engines import http2
 
 REQUEST = [(":method", "POST"), (":path", "/"), (":scheme", "http"), (":authority", "a")]
@@ -116,11 +117,10 @@ records: list[str] = []
 
 @pytest.fixture
 async def client(request, monkeypatch):
-    monkeypatch.setattr("test_engines.application", getattr(request, "param", early))
     monkeypatch.setattr("tollgate.engines.hypercorn.KEEP_ALIVE_SECONDS", 0.2)
     monkeypatch.setattr(sys.modules[__name__], "slow", asyncio.Event())
     records.clear()
-    served = Served("hypercorn")
+    served = Served(getattr(request, "param", early), "hypercorn")
     await served.connect()
     yield Client(served)
     slow.set()  # since Python 3.12 the server's shutdown waits for requests that still run
@@ -278,8 +278,7 @@ async def test_a_body_that_is_too_slow_is_reset_alone(client):
         client.http2.send_data(slow, b"x")
         client.send()
     assert (await client.wait_for(StreamReset, slow)).error_code == ErrorCodes.CANCEL
-    while not records:
-        await asyncio.sleep(0.01)
+    await until(lambda: records)
     assert records[0] == "http.disconnect"
     assert not any(type(event) is ConnectionTerminated for event in client.events), "other requests continue"
 
@@ -290,9 +289,8 @@ async def test_a_request_whose_client_opens_no_window_is_reset(client, monkeypat
     client.http2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 0})
     number = client.begin(end=True)
     assert (await client.wait_for(StreamReset, number)).error_code == ErrorCodes.CANCEL
+    await until(lambda: records == ["http.request", "http.disconnect"])
     async with asyncio.timeout(5):
-        while records != ["http.request", "http.disconnect"]:
-            await asyncio.sleep(0.01)
         rest = client.http2.receive_data(await client.served.reader.read())
     assert [type(event) for event in rest] == [ConnectionTerminated], "the idle connection is closed"
 

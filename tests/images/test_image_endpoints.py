@@ -1,6 +1,5 @@
 """The image endpoints over HTTP with the sandbox's jobs: exact envelopes, statuses and messages."""
 
-import asyncio
 import contextlib
 import errno
 from decimal import Decimal
@@ -8,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from support.inprocess import inprocess, unspoken
+from support.inprocess import inprocess, write_unused_conversation_mappings
 from support.stores import available_to
 from support.usage_files import rows_by_id
-from support.waiting import SECONDS
 
 SANDBOX = (Path(__file__).resolve().parents[2] / "providers" / "sandbox-images.yaml").read_text()
 JOB = {"model": "sandbox/draw", "input": {"prompt": "a cat"}}
@@ -26,9 +24,7 @@ def deep(levels):
 
 @contextlib.asynccontextmanager
 async def gateway(folder):
-    (folder / "mappings").mkdir()
-    for name in ("chat", "responses", "messages", "gemini"):
-        (folder / "mappings" / f"{name}.yaml").write_text(unspoken(name))
+    write_unused_conversation_mappings(folder)
     async with inprocess(folder, providers={"sandbox-images": SANDBOX}) as app:
         yield app
 
@@ -52,14 +48,11 @@ async def test_a_job_is_created_polled_listed_and_charged(tmp_path):
         }
         assert (await app.get("/v1/images/generations")).json()["data"] == []
         assert "tollgate_image_jobs_running 1.0" in (await app.get("/metrics")).text
-        seen = []
-        while not seen or seen[-1]["status"] in ("starting", "processing"):
-            await asyncio.sleep(0.05)
-            seen.append((await app.get(f"/v1/images/generations/{job['id']}")).json()["data"])
-        assert [each["status"] for each in seen][-1] == "succeeded"
-        assert seen[-1]["cost"] == 0.02
-        assert [sorted(image) for image in seen[-1]["images"]] == [["context_type", "data", "height", "width"]] * 2
-        assert (await app.get("/v1/images/generations")).json()["data"] == [seen[-1]]
+        done = (await app.ended_job(job["id"])).json()["data"]
+        assert done["status"] == "succeeded"
+        assert done["cost"] == 0.02
+        assert [sorted(image) for image in done["images"]] == [["context_type", "data", "height", "width"]] * 2
+        assert (await app.get("/v1/images/generations")).json()["data"] == [done]
         assert "tollgate_image_jobs_running 0.0" in (await app.get("/metrics")).text
         assert app.balance() == Decimal("99.98")
 
@@ -75,11 +68,7 @@ async def test_responses_about_a_job_have_provider_attempts_and_final_cost_heade
     async with gateway(tmp_path) as app:
         made = await app.post("/v1/images/generations", JOB)
         assert tollgate_headers(made) == {"provider": "sandbox-images", "attempts": "1"}
-        reply = made
-        async with asyncio.timeout(SECONDS):
-            while reply.json()["data"]["status"] in ("starting", "processing"):
-                await asyncio.sleep(0.05)
-                reply = await app.get(f"/v1/images/generations/{made.json()['data']['id']}")
+        reply = await app.ended_job(made.json()["data"]["id"])
         assert tollgate_headers(reply) == {"provider": "sandbox-images", "attempts": "1", "cost": "0.010000000000"}
         at_once = await app.post("/v1/images/generations", {"model": "paint", "input": {"prompt": "a cat"}})
         assert tollgate_headers(at_once) == {"provider": "sandbox-images", "attempts": "1", "cost": "0.020000000000"}

@@ -11,6 +11,7 @@ import pytest
 from support.image_jobs import URL, Script, create, look
 from support.image_provider import close_services, make_offer, settled
 from support.stores import available_to
+from support.waiting import until
 from tollgate.errors import NotDurable, Unavailable
 from tollgate.images.order import Unsaved
 from tollgate.images.refresher import Refresher
@@ -53,8 +54,7 @@ def fill_disk(services):
 
     async def room():
         journal._os_write = write
-        while journal.outage.reason:
-            await asyncio.sleep(0.01)
+        await until(lambda: not journal.outage.reason)
 
     journal._os_write = full
     return room

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tollgate.config.settings import Credits, Store
-from tollgate.ledger import KeyRecord, Ledger, UsageRow, ledger_of
+from tollgate.ledger import Generation, KeyRecord, Ledger, UsageRow, ledger_of
 
 _count = 0
 
@@ -33,6 +34,20 @@ def row(
         "status": 200,
     } | more
     return UsageRow(**values)  # type: ignore[arg-type]
+
+
+def job(account_id: str = "alice", **more: object) -> Generation:
+    """An image job with a new id, unless `more` has one."""
+    return Generation(**({"id": str(uuid.uuid4()), "account_id": account_id, "model": "acme/draw"} | more))  # type: ignore[arg-type]
+
+
+DONE = {
+    "status": "succeeded",
+    "images": ({"url": "https://cdn.example/1.png", "width": 8},),
+    "cost": Decimal("0.04"),
+    "answer": {"raw": "provider's words"},
+}
+"""The change that ends a job."""
 
 
 def settings(folder: Path, **changes: object) -> Store:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -15,19 +14,7 @@ from support.waiting import until
 from tollgate.errors import NotDurable, Unavailable
 from tollgate.ledger import Generation, JobRow, records
 
-from .conftest import Alice, new_ledger, row
-
-
-def job(account_id: str = "alice", **more: object) -> Generation:
-    return Generation(**({"id": str(uuid.uuid4()), "account_id": account_id, "model": "acme/draw"} | more))  # type: ignore[arg-type]
-
-
-DONE = {
-    "status": "succeeded",
-    "images": ({"url": "https://cdn.example/1.png", "width": 8},),
-    "cost": Decimal("0.04"),
-    "answer": {"raw": "provider's words"},
-}
+from .conftest import DONE, Alice, job, new_ledger, row
 
 
 async def test_a_pending_job_survives_a_restart_with_all_its_fields(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import shutil
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,32 +20,12 @@ from tollgate.config.settings import Credits, Store
 from tollgate.ledger import Ledger, embedded, ledger_of, publish
 from tollgate.ledger.publish import remove_files
 from tollgate.ledger.records import Generation, KeyRecord, columns_of
-from tollgate.ledger.retention import LOOK_SECONDS, Retention
+from tollgate.ledger.retention import LOOK_SECONDS
 from tollgate.ledger.schema import VERSIONS
-from tollgate.ledger.shared.removal import Removal
 from tollgate.ledger.store import _TABLES
 
 from .conftest import Alice, row, settings, with_alice
-
-NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
-
-
-def days_ago(days: int) -> datetime:
-    return NOW - timedelta(days=days)
-
-
-class Clocks:
-    """The system clock, which can be changed, and a monotonic one."""
-
-    def __init__(self) -> None:
-        self.wall, self.machine = NOW.timestamp(), 5.0
-
-    def retention(self, store: Store) -> Retention:
-        return Retention(store, lambda: self.wall, lambda: self.machine)
-
-    def wait(self, seconds: float = LOOK_SECONDS) -> None:
-        self.wall += seconds
-        self.machine += seconds
+from .later import NOW, Clocks, days_ago, ten_minutes_later
 
 
 def test_nothing_is_removed_by_default() -> None:
@@ -119,25 +99,6 @@ async def kept(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyte
             else ""
         )
         yield settings(tmp_path, url=url, keep_rows_days=30, keep_files_days=90)
-
-
-async def ten_minutes_later(ledger: Ledger) -> None:
-    """Lets the ledger look for old data once."""
-    clocks = Clocks()
-    retention = clocks.retention(ledger.store)
-    clocks.wait()
-    await ledger.settle()
-    if ledger.store.url:
-        publishing: Any = ledger._backend._publishing
-        # a separate one, as the ledger's own may be looking meanwhile
-        removal = Removal(publishing._removal._connections, ledger.store)
-        removal._retention = retention
-        await publishing._leftovers.look()
-        await removal.look()
-    else:
-        ledger._backend._retention = retention
-        await ledger.settle()
-        await ledger.settle()
 
 
 async def stored(ledger: Ledger) -> list[str]:

@@ -1,4 +1,5 @@
-"""The shipped mappings of the client formats, and random answers, each whole and as the equivalent stream."""
+"""The shipped mappings of the client formats, events of chat streams, and random answers, each whole and as the
+equivalent stream."""
 
 from __future__ import annotations
 
@@ -18,11 +19,40 @@ QUICK = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
+AWKWARD = [
+    'say "hi"',
+    "100 % {sure} %b %d",
+    "line\nbreak\\",
+    "\ue000text\ue000",
+    "7000000000000007",
+    "naïve 日本 \U0001f600",
+    " ",
+    "one\u2028two\u2029three\x85four",
+]
+"""Texts that a careless converter would damage."""
+
 ARGUMENTS = st.dictionaries(st.sampled_from("abc"), st.integers(0, 9) | st.text("xyé", max_size=5), max_size=3).map(
     json.dumps
 )
 CALLS = st.lists(st.tuples(st.sampled_from(["f", "g"]), ARGUMENTS), max_size=4)
 TEXT = st.text("ab é", max_size=8)
+
+
+def chunk(finish: str | None = None, logprobs: Any = None, **delta: Any) -> dict[str, Any]:
+    """An event of a chat stream."""
+    return {
+        "id": "a",
+        "created": 1,
+        "model": "m",
+        "choices": [{"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}],
+    }
+
+
+def call(arguments: str, **named: Any) -> dict[str, Any]:
+    """An event with a piece of a call's arguments. The first one of a call has its id, and so its name."""
+    return chunk(
+        tool_calls=[{"index": 0, "function": {"arguments": arguments, **({"name": "f"} if named else {})}, **named}]
+    )
 
 
 def cut(draw: Any, text: str) -> list[str]:

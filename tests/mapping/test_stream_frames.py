@@ -6,21 +6,10 @@ import orjson
 import pytest
 from hypothesis import given
 
-from mapping.answers import CLIENTS, MAPPINGS, QUICK, chat_answers
+from mapping.answers import AWKWARD, CLIENTS, MAPPINGS, QUICK, call, chat_answers, chunk
 from tollgate.config.load import read_text
 from tollgate.mapping import Context, StreamConverter, compile_mapping
 from tollgate.mapping.streams.frames import is_steady
-
-AWKWARD = [
-    'say "hi"',
-    "100 % {sure} %b %d",
-    "line\nbreak\\",
-    "\ue000text\ue000",
-    "7000000000000007",
-    "naïve 日本 \U0001f600",
-    " ",
-    "one\u2028two\u2029three\x85four",
-]
 
 
 def converted(
@@ -32,21 +21,6 @@ def converted(
     )
     out = [each for event in events for each in converter.feed(event)] + converter.finish()
     return [(name, data if type(data) is bytes else orjson.dumps(data)) for name, data in out]
-
-
-def chunk(finish: str | None = None, logprobs: Any = None, **delta: Any) -> dict[str, Any]:
-    return {
-        "id": "a",
-        "created": 1,
-        "model": "m",
-        "choices": [{"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}],
-    }
-
-
-def call(arguments: str, **named: Any) -> dict[str, Any]:
-    return chunk(
-        tool_calls=[{"index": 0, "function": {"arguments": arguments, **({"name": "f"} if named else {})}, **named}]
-    )
 
 
 @pytest.mark.parametrize("target", CLIENTS)

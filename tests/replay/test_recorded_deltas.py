@@ -9,7 +9,7 @@ from replay import traffic
 if not traffic.present():
     pytest.skip(traffic.ABSENT, allow_module_level=True)
 
-from completions.test_repeated_deltas import _counting, both_ways  # noqa: F401
+from completions.both_ways import both_ways  # reads the recordings
 
 
 @pytest.mark.parametrize(

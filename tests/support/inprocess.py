@@ -21,6 +21,7 @@ from typing import Any
 import httpx
 
 from support.stores import close_without_storing, empty_store, reused_duckdb
+from support.waiting import until
 from tollgate.config.build import Loaded, load_gateway
 from tollgate.config.load import Document
 from tollgate.config.reusable import Reusable
@@ -78,6 +79,17 @@ class Here:
         await self.services.ledger.grant("other", Decimal(1))
         _, key = await self.services.ledger.create_key("other")
         return key
+
+    async def ended_job(self, id: str) -> httpx.Response:
+        """The reply about an image job, once the job has ended."""
+        replies: list[httpx.Response] = []
+
+        async def ended() -> bool:
+            replies[:] = [await self.get(f"/v1/images/generations/{id}")]
+            return replies[0].json()["data"]["status"] not in ("starting", "processing")
+
+        await until(ended)
+        return replies[0]
 
     def balance(self, account: str = "default") -> Decimal:
         return self.services.ledger.balance(account)

@@ -11,9 +11,10 @@ SECONDS = 60.0
 """How long a condition may take: far longer than on the busiest machine."""
 
 
-async def until(condition: Callable[[], object | Awaitable[object]]) -> None:
-    """Lets the event loop run until `condition`, a function or a coroutine function, returns something true."""
-    async with asyncio.timeout(SECONDS):
+async def until(condition: Callable[[], object | Awaitable[object]], seconds: float = SECONDS) -> None:
+    """Lets the event loop run until `condition`, a function or a coroutine function, returns something true. Less than
+    the default time is for conditions that would also become true later, for another reason."""
+    async with asyncio.timeout(seconds):
         while not (await found if inspect.isawaitable(found := condition()) else found):
             await asyncio.sleep(0.005)
 

@@ -20,9 +20,8 @@ from tollgate.ledger import Ledger, StoreInUse, ledger_of
 from tollgate.ledger.shared import moving
 from tollgate.remembered.minted import Minted
 
-from ..conftest import row, settings, with_alice
-from ..test_generations import DONE, job
-from ..test_retention import ten_minutes_later
+from ..conftest import DONE, job, row, settings, with_alice
+from ..later import ten_minutes_later
 
 OLD = datetime.now(UTC) - timedelta(days=40)
 MOVED = moving.MOVED_NAME

@@ -22,13 +22,8 @@ from tollgate.ledger import Ledger, ledger_of
 from tollgate.ledger.locks import FileLocks
 from tollgate.ledger.shared import change_listener, connections, rounds, tables
 
-from ..conftest import Alice, row, with_alice
-from ..test_generations import DONE, job
-
-
-@pytest.fixture
-async def alice(gateway) -> Alice:
-    return await with_alice(await gateway("a"))
+from ..conftest import DONE, Alice, job, row, with_alice
+from .conftest import close_unpublished, published, until_gone
 
 
 async def cut(observer: asyncpg.Connection, instance: str) -> None:
@@ -80,11 +75,11 @@ async def test_a_connection_that_cannot_be_used_is_closed(
         with pytest.raises(TollgateError) as failed:
             await change_listener.ChangeListener(address, "tollgate left", nothing).open()
         kept.append(failed)  # with its traceback, and the connection in it, which is not collected therefore
-    for _ in range(100):
-        if await sessions() == 0:
-            break
-        await asyncio.sleep(0.02)
-    assert await sessions() == 0
+
+    async def closed() -> bool:
+        return await sessions() == 0
+
+    await until(closed)
 
 
 async def test_a_temporarily_read_only_database_is_reported_and_used_again(
@@ -266,35 +261,8 @@ async def test_missing_usage_files_are_written_again(store: Callable[[str], Stor
     assert found == [(["req_1", "req_2"], 2)]
 
 
-async def close_unpublished(ledger: Ledger, observer: asyncpg.Connection, *rows: str) -> None:
-    """Records rows and closes the gateway before it publishes them."""
-    publishing = ledger._backend._publishing
-    publishing._stop.set()
-    await publishing._task
-    publishing.publish = lambda: asyncio.sleep(0)
-    for each in rows:
-        await ledger.record(row(each))
-    await ledger.close()
-
-
-async def until_gone(ledger: Ledger, instance: str) -> None:
-    """Waits until the database has noticed the end of a gateway's session."""
-    async with asyncio.timeout(20):
-        while not await ledger.generations.gone({instance}):
-            await asyncio.sleep(0.01)
-
-
-def published(folder: Path) -> list[tuple[str, list[str]]]:
-    """The request ids in the usage files of each gateway."""
-    return duckdb.sql(
-        "SELECT parse_filename(filename)[3:], list(request_id ORDER BY seq) FROM "
-        f"read_duckdb('{folder}/usage/**/*.duckdb', table_name = 'usage', union_by_name = true, filename = true) GROUP "
-        "BY 1 ORDER BY 1"
-    ).fetchall()
-
-
 async def test_unpublished_rows_of_a_dead_gateway_are_published_by_another_at_its_second_look(
-    store: Callable[[str], Store], observer: asyncpg.Connection, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    store: Callable[[str], Store], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with ledger_of(store("a"), Credits()) as first, ledger_of(store("b"), Credits()) as other:
         await with_alice(first)
@@ -303,7 +271,7 @@ async def test_unpublished_rows_of_a_dead_gateway_are_published_by_another_at_it
         looking = other._backend._publishing._leftovers
         await looking.look()
         assert looking._gone == set(), "the gateway has a session"
-        await close_unpublished(first, observer, "req_2", "req_3")
+        await close_unpublished(first, "req_2", "req_3")
         await until_gone(other, "a")
         await looking.look()
         assert published(tmp_path) == [("-a.duckdb", ["req_1"])]
@@ -320,11 +288,11 @@ async def test_unpublished_rows_of_a_dead_gateway_are_published_by_another_at_it
 
 
 async def test_a_start_waits_while_another_gateway_writes_its_usage_files(
-    store: Callable[[str], Store], observer: asyncpg.Connection, tmp_path: Path
+    store: Callable[[str], Store], tmp_path: Path
 ) -> None:
     async with ledger_of(store("a"), Credits()) as first:
         await with_alice(first)
-        await close_unpublished(first, observer, "req_1")
+        await close_unpublished(first, "req_1")
     locks = FileLocks()
     locks.take_usage(tmp_path / "usage", "a")
     asyncio.get_running_loop().call_later(0.3, locks.release)

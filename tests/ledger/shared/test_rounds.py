@@ -20,13 +20,7 @@ from tollgate.ledger.shared import rounds
 from tollgate.ledger.shared.connections import DatabaseLost
 from tollgate.ledger.shared.records import written_job
 
-from ..conftest import Alice, row, with_alice
-from ..test_generations import DONE, job
-
-
-@pytest.fixture
-async def alice(gateway) -> Alice:
-    return await with_alice(await gateway("a"))
+from ..conftest import DONE, Alice, job, row
 
 
 @pytest.mark.parametrize("broken", [False, True], ids=["more rows than fit in a round", "a rejected row"])
@@ -49,15 +43,12 @@ async def test_rows_are_written_in_the_order_of_their_numbers(
     if not broken:
         monkeypatch.setattr(rounds, "_MOST_ROWS", 2)
     waiting = [alice.ledger.record(row("req_first"))]
-    async with asyncio.timeout(20):
-        while shared.rounds._gathered.of("rows"):
-            await asyncio.sleep(0.01)
-        waiting += [alice.ledger.record(row(f"req_{number}")) for number in range(5)]
-        if broken:
-            waiting.append(shared.rounds.row("alice", b'{"request_id": "req_broken", "cost": "none"}'))
-        waiting.append(asyncio.create_task(alice.ledger.generations.update(made.id, DONE, row("req_job"))))
-        while not shared.rounds._gathered.of("jobs"):
-            await asyncio.sleep(0.01)
+    await until(lambda: not shared.rounds._gathered.of("rows"))
+    waiting += [alice.ledger.record(row(f"req_{number}")) for number in range(5)]
+    if broken:
+        waiting.append(shared.rounds.row("alice", b'{"request_id": "req_broken", "cost": "none"}'))
+    waiting.append(asyncio.create_task(alice.ledger.generations.update(made.id, DONE, row("req_job"))))
+    await until(lambda: shared.rounds._gathered.of("jobs"))
     waiting.append(alice.ledger.record(row("req_last")))
     go_on.set()
     await asyncio.gather(*waiting, return_exceptions=True)
@@ -239,12 +230,9 @@ async def test_an_internal_error_does_not_stop_listening_for_changes(
 
     monkeypatch.setattr(listener, "_changed", once_wrong)
     await alice.ledger._backend.connections.value("SELECT pg_notify('tollgate', 'account nobody')")
-    async with asyncio.timeout(20):
-        while not alice.ledger.not_ready_reason:
-            await asyncio.sleep(0.01)
-        assert alice.ledger.not_ready_reason == "changes of other gateways do not arrive: ZeroDivisionError"
-        while not alice.ledger.ready:
-            await asyncio.sleep(0.01)
+    await until(lambda: alice.ledger.not_ready_reason)
+    assert alice.ledger.not_ready_reason == "changes of other gateways do not arrive: ZeroDivisionError"
+    await until(lambda: alice.ledger.ready)
     await alice.ledger._backend.connections.value("UPDATE tollgate.keys SET revoked = true")
     await alice.ledger._backend.connections.value("SELECT pg_notify('tollgate', $1)", f"key {alice.key.id}")
     await until(lambda: alice.ledger._memory.keys[alice.key.id].revoked)

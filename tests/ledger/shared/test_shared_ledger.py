@@ -19,8 +19,7 @@ from tollgate.errors import BadRequest, QuotaExhausted, RateLimited, Unauthorize
 from tollgate.ledger import JobRow, Ledger, StoreInUse, ledger_of
 from tollgate.ledger.admin_socket import open_books
 
-from ..conftest import Alice, row, with_alice
-from ..test_generations import DONE, job
+from ..conftest import DONE, Alice, job, row, with_alice
 
 Gateway = Callable[[str], Awaitable[Ledger]]
 
@@ -53,8 +52,11 @@ async def test_a_change_is_not_undone_by_an_earlier_read(alice_and_other, monkey
     await read_before.wait()
     monkeypatch.setattr(shared.records, "keys", read)
     revoked = asyncio.create_task(alice.ledger.revoke_key(alice.key.id))
-    while not (await read(alice.key.id))[0][0].revoked:
-        await asyncio.sleep(0.01)
+
+    async def stored() -> bool:
+        return (await read(alice.key.id))[0][0].revoked
+
+    await until(stored)
     await asyncio.wait([revoked], timeout=0.2)
     go_on.set()
     await asyncio.gather(before, revoked)
@@ -207,9 +209,8 @@ async def test_a_job_of_a_gateway_that_is_gone_is_adopted_once(alice_and_other, 
         await third.generations.create(made)
         assert await other.generations.gone({"a", "c", "d"}) == {"d"}
         assert await other.generations.adopt(made.id, "c", "b") is None
-    async with asyncio.timeout(20):  # the database notices the end of a session with a delay
-        while await other.generations.gone({"a", "c"}) != {"c"}:
-            await asyncio.sleep(0.01)
+    await until(lambda: other.generations.gone({"a", "c"}))  # the database notices the end of a session with a delay
+    assert await other.generations.gone({"a", "c"}) == {"c"}
     taken = await asyncio.gather(
         *(
             ledger.generations.adopt(made.id, "c", ledger.store.instance)

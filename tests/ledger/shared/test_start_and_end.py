@@ -12,15 +12,15 @@ import asyncpg
 import pytest
 
 from support.postgres import Server
+from support.waiting import until
 from tollgate.config.settings import Credits, Store
 from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger import StoreInUse, ledger_of
 from tollgate.ledger.locks import FileLocks
 from tollgate.ledger.shared import change_listener, rounds, usage
 
-from ..conftest import row, with_alice
-from ..test_generations import DONE, job
-from .test_outages import close_unpublished, published, until_gone
+from ..conftest import DONE, job, row, with_alice
+from .conftest import close_unpublished, published, until_gone
 
 
 async def test_a_failed_start_leaves_the_instance_name_free(
@@ -77,17 +77,19 @@ async def test_a_restarted_gateway_publishes_its_new_rows(
     assert sorted(each for _, ids in published(tmp_path) for each in ids) == ["req_1", "req_2"]
 
 
-async def test_a_stopped_gateway_leaves_no_session(store: Callable[[str], Store], address: str) -> None:
+async def test_a_stopped_gateway_leaves_no_session(store: Callable[[str], Store], observer: asyncpg.Connection) -> None:
     async with ledger_of(store("a"), Credits()) as ledger:
         await with_alice(ledger)
         await ledger.list_keys()
         # if they were collected, their sessions would end as well
         kept = ledger._backend.rounds._session.connection, ledger._backend._listener._connection
-    observer = await asyncpg.connect(address)
-    async with asyncio.timeout(20):
-        while await observer.fetchval("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'tollgate %'"):
-            await asyncio.sleep(0.01)
-    await observer.close()
+
+    async def without_sessions() -> bool:
+        return not await observer.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'tollgate %'"
+        )
+
+    await until(without_sessions)
     assert all(each.is_closed() for each in kept)
 
 
@@ -112,15 +114,13 @@ async def test_a_job_that_ends_while_the_database_is_down_does_not_block_a_stop(
 
 
 async def test_unpublished_rows_are_not_published_while_their_files_are_locked_or_the_disk_is_full(
-    store: Callable[[str], Store], address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Callable[[str], Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ledger_of(store("b"), Credits()) as other:
         first = ledger_of(store("a"), Credits())
         await first.open()
         await with_alice(first)
-        observer = await asyncpg.connect(address)
-        await close_unpublished(first, observer, "req_1")
-        await observer.close()
+        await close_unpublished(first, "req_1")
         await until_gone(other, "a")
         leftovers = other._backend._publishing._leftovers
         await leftovers.look()
