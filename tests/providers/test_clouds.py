@@ -12,6 +12,7 @@ import re
 import struct
 import zlib
 from decimal import Decimal
+from types import SimpleNamespace
 from urllib.parse import parse_qs, quote, unquote
 
 import jwt
@@ -292,52 +293,48 @@ def account(key, token_url: str) -> str:
     )
 
 
-async def test_vertex_uses_one_access_token_for_claude_and_gemini(tmp_path, key) -> None:
-    minted = []
+VERTEX_CLAUDE = ok(
+    json.dumps(
+        {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": "claude-opus-4-5",
+            "content": [{"type": "text", "text": "Hi"}],
+            "stop_reason": "end_turn",
+            "stop_sequence": None,
+            "usage": {"input_tokens": 3, "output_tokens": 1},
+        }
+    ).encode(),
+    "content-type: application/json",
+)
+VERTEX_GEMINI = chunked(
+    b'data: {"candidates":[{"content":{"role":"model","parts":[{"text":"Hello"}]},"finishReason":"STOP"}],'
+    b'"usageMetadata":{"promptTokenCount":4,"candidatesTokenCount":2,"totalTokenCount":6},"responseId":"r1",'
+    b'"modelVersion":"g"}\r\n\r\n',
+    kind="text/event-stream",
+)
+ASK_CLAUDE = {
+    "model": "anthropic/claude-opus-4.5",
+    "max_tokens": 9,
+    "messages": [{"role": "user", "content": "Hi"}],
+}
+ASK_GEMINI = {"model": "google/gemini-3.5-flash", "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
+
+
+@pytest.fixture
+async def vertex(tmp_path, key):
+    """A gateway with the shipped file of Vertex; its `.server` and `.issuer` (of access tokens) have `.seen`."""
 
     async def tokens(seen, peer) -> None:
-        form = {name: values[0] for name, values in parse_qs(seen.body.decode()).items()}
-        assert form["grant_type"] == "urn:ietf:params:oauth:grant-type:jwt-bearer"
-        claims = jwt.decode(form["assertion"], key.public_key(), algorithms=["RS256"], audience=issuer.url("/token"))
-        assert (claims["iss"], claims["scope"], claims["exp"] - claims["iat"]) == (
-            "me@example.com",
-            "https://www.googleapis.com/auth/cloud-platform",
-            3600,
-        )
-        minted.append(claims)
         await asyncio.sleep(0.05)
-        await peer.send(
-            ok(json.dumps({"access_token": f"ya29.{len(minted)}", "expires_in": 3600, "token_type": "Bearer"}).encode())
-        )
+        token = {"access_token": f"ya29.{len(issuer.seen)}", "expires_in": 3600, "token_type": "Bearer"}
+        await peer.send(ok(json.dumps(token).encode()))
 
-    async def script(seen, peer) -> None:
-        assert seen.headers["authorization"] == "Bearer ya29.1"
-        if ":streamGenerateContent" in seen.line:
-            event = (
-                b'data: {"candidates":[{"content":{"role":"model","parts":[{"text":"Hello"}]},"finishReason":"STOP"}],'
-                b'"usageMetadata":{"promptTokenCount":4,"candidatesTokenCount":2,"totalTokenCount":6},"responseId":"r1","modelVersion":"g"}\r\n\r\n'
-            )
-            await peer.send(chunked(event, kind="text/event-stream"))
-        else:
-            await peer.send(
-                ok(
-                    json.dumps(
-                        {
-                            "id": "msg_1",
-                            "type": "message",
-                            "role": "assistant",
-                            "model": "claude-opus-4-5",
-                            "content": [{"type": "text", "text": "Hi"}],
-                            "stop_reason": "end_turn",
-                            "stop_sequence": None,
-                            "usage": {"input_tokens": 3, "output_tokens": 1},
-                        }
-                    ).encode(),
-                    "content-type: application/json",
-                )
-            )
+    async def answers(seen, peer) -> None:
+        await peer.send(VERTEX_GEMINI if ":streamGenerateContent" in seen.line else VERTEX_CLAUDE)
 
-    async with upstream(tokens) as issuer, upstream(script) as server:
+    async with upstream(tokens) as issuer, upstream(answers) as server:
         texts = {
             "vertex": provider_file("vertex", "https://aiplatform.googleapis.com", f"http://127.0.0.1:{server.port}")
         }
@@ -346,31 +343,51 @@ async def test_vertex_uses_one_access_token_for_claude_and_gemini(tmp_path, key)
             "GOOGLE_VERTEX_PROJECT": "my-project",
         }
         async with inprocess(tmp_path, providers=texts, environ=environ) as app:
-            request = {
-                "model": "anthropic/claude-opus-4.5",
-                "max_tokens": 9,
-                "messages": [{"role": "user", "content": "Hi"}],
-            }
-            replies = await asyncio.gather(*(app.post("/v1/messages", request) for _ in range(5)))
-            assert [reply.json()["content"][0]["text"] for reply in replies] == ["Hi"] * 5
-            stream = await app.post(
-                "/v1/chat/completions",
-                {"model": "google/gemini-3.5-flash", "stream": True, "messages": [{"role": "user", "content": "Hi"}]},
-            )
-            assert (
-                "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in data_of(stream.text)) == "Hello"
-            )
-            assert data_of(stream.text)[-1]["usage"]["total_tokens"] == 6
-        lines = [unquote(seen.line) for seen in server.seen]
-        place = "/v1/projects/my-project/locations/global/publishers"
-        assert lines[:5] == [f"POST {place}/anthropic/models/claude-opus-4-5:rawPredict HTTP/1.1"] * 5
-        assert lines[5] == f"POST {place}/google/models/gemini-3.5-flash:streamGenerateContent?alt=sse HTTP/1.1"
-        assert json.loads(server.seen[0].body) == {
-            "max_tokens": 9,
-            "messages": request["messages"],
-            "anthropic_version": "vertex-2023-10-16",
-        }
-    assert len(minted) == 1
+            yield SimpleNamespace(app=app, issuer=issuer, server=server)
+
+
+async def test_vertex_requests_an_access_token_with_a_signed_assertion(vertex, key) -> None:
+    assert (await vertex.app.post("/v1/messages", ASK_CLAUDE)).status_code == 200
+    [seen] = vertex.issuer.seen
+    form = {name: values[0] for name, values in parse_qs(seen.body.decode()).items()}
+    assert form["grant_type"] == "urn:ietf:params:oauth:grant-type:jwt-bearer"
+    audience = vertex.issuer.url("/token")
+    claims = jwt.decode(form["assertion"], key.public_key(), algorithms=["RS256"], audience=audience)
+    assert (claims["iss"], claims["scope"], claims["exp"] - claims["iat"]) == (
+        "me@example.com",
+        "https://www.googleapis.com/auth/cloud-platform",
+        3600,
+    )
+
+
+async def test_vertex_uses_one_access_token_for_claude_and_gemini(vertex) -> None:
+    replies = await asyncio.gather(*(vertex.app.post("/v1/messages", ASK_CLAUDE) for _ in range(5)))
+    assert [reply.status_code for reply in replies] == [200] * 5
+    assert (await vertex.app.post("/v1/chat/completions", ASK_GEMINI)).status_code == 200
+    assert [seen.headers["authorization"] for seen in vertex.server.seen] == ["Bearer ya29.1"] * 6
+    assert len(vertex.issuer.seen) == 1
+
+
+async def test_claude_on_vertex_is_called_natively_on_its_own_path(vertex) -> None:
+    reply = await vertex.app.post("/v1/messages", ASK_CLAUDE)
+    assert reply.json()["content"][0]["text"] == "Hi"
+    [seen] = vertex.server.seen
+    place = "/v1/projects/my-project/locations/global/publishers/anthropic/models/claude-opus-4-5"
+    assert unquote(seen.line) == f"POST {place}:rawPredict HTTP/1.1"
+    assert json.loads(seen.body) == {
+        "max_tokens": 9,
+        "messages": ASK_CLAUDE["messages"],
+        "anthropic_version": "vertex-2023-10-16",
+    }
+
+
+async def test_a_stream_of_gemini_on_vertex_is_converted(vertex) -> None:
+    chunks = data_of((await vertex.app.post("/v1/chat/completions", ASK_GEMINI)).text)
+    assert "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks) == "Hello"
+    assert chunks[-1]["usage"]["total_tokens"] == 6
+    [seen] = vertex.server.seen
+    place = "/v1/projects/my-project/locations/global/publishers/google/models/gemini-3.5-flash"
+    assert unquote(seen.line) == f"POST {place}:streamGenerateContent?alt=sse HTTP/1.1"
 
 
 def test_each_model_of_bedrock_s_openai_host_is_called_on_its_own_path():
