@@ -101,30 +101,9 @@ def test_a_change_keeps_what_it_does_not_name(alice: Tollgate) -> None:
     before = json.loads(alice("keys", "list", "--json").out)[0]
     assert json.loads(alice("keys", "change", "x", "--cap", "7.5", "--json").out) == before | {"spend_cap": "7.5"}
     ended = json.loads(
-        alice(
-            "keys",
-            "change",
-            made["id"],
-            "--name",
-            "y",
-            "--expires",
-            "never",
-            "--models",
-            "all",
-            "--cap",
-            "none",
-            "--rpm",
-            "none",
-            "--tpm",
-            "9",
-            "--no-strict",
-            "--concurrent",
-            "none",
-            "--endpoints",
-            "all",
-            "--addresses",
-            "all",
-            "--json",
+        alice.typed(
+            f"keys change {made['id']} --name y --expires never --models all --cap none --rpm none --tpm 9 --no-strict "
+            "--concurrent none --endpoints all --addresses all --json"
         ).out
     )
     assert ended == before | {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from decimal import Decimal
 from urllib.parse import quote
@@ -65,8 +64,7 @@ async def succeeded_image(app, prompt: str) -> str:
     """Creates an image; returns the id of its job."""
     reply = await app.post("/v1/images/generations", {"model": "sandbox/paint", "input": {"prompt": prompt}})
     job = reply.json()["data"]["id"]
-    while (await app.get(f"/v1/images/generations/{job}")).json()["data"]["status"] != "succeeded":
-        await asyncio.sleep(0.01)
+    assert (await app.ended_job(job)).json()["data"]["status"] == "succeeded"
     return job
 
 
@@ -241,6 +239,30 @@ async def test_an_account_cannot_spend_with_a_key_of_another(app, others, path, 
     assert app.balance() == before
 
 
+NAMING = [
+    "",
+    "/keys",
+    "/usage",
+    "/usage?by=key_id",
+    "/requests",
+    "/requests/req_evil",
+    "/credits",
+    "/try",
+    "/operator/accounts",
+    "/operator/accounts/eve",
+    "/operator/providers",
+    "/operator/requests",
+    "/operator/usage?by=account_id",
+    f"/models?q={quote(EVIL)}",
+    f"/requests?text={quote(EVIL)}&model={quote(EVIL)}&provider={quote(EVIL)}&key={quote(EVIL)}",
+    f"/models/{quote(EVIL)}",
+    f"/sign-in?next={quote(EVIL)}",
+    f"/keys?done={quote(EVIL)}",
+    f"/link/{quote(EVIL, safe='')}",
+]
+"""Pages with names, errors or words of the address."""
+
+
 async def test_names_and_errors_are_escaped_on_all_pages(tmp_path):
     """Names of keys, accounts and models, end users, errors and losses all appear on pages."""
     async with gateway(tmp_path) as app, browsers(app) as browser:
@@ -269,28 +291,7 @@ async def test_names_and_errors_are_escaped_on_all_pages(tmp_path):
         await app.services.ledger.settle()
         app.services.health.failed(EVIL, EVIL, "upstream_failed", EVIL, alarm="key")
         app.services.health.failed("sandbox/echo", "sandbox", "upstream_failed", EVIL)
-        paths = [
-            "",
-            "/keys",
-            "/usage",
-            "/usage?by=key_id",
-            "/requests",
-            "/requests/req_evil",
-            "/credits",
-            "/try",
-            "/operator/accounts",
-            "/operator/accounts/eve",
-            "/operator/providers",
-            "/operator/requests",
-            "/operator/usage?by=account_id",
-            f"/models?q={quote(EVIL)}",
-            f"/requests?text={quote(EVIL)}&model={quote(EVIL)}&provider={quote(EVIL)}&key={quote(EVIL)}",
-            f"/models/{quote(EVIL)}",
-            f"/sign-in?next={quote(EVIL)}",
-            f"/keys?done={quote(EVIL)}",
-            f"/link/{quote(EVIL, safe='')}",
-        ]
-        for path in paths:
+        for path in NAMING:
             page = (await operator.get(path)).text
             assert (
                 "<img" not in page
@@ -298,7 +299,7 @@ async def test_names_and_errors_are_escaped_on_all_pages(tmp_path):
                 and "onerror=alert(1)>'" not in page.replace("&gt;", "").replace("&#39;", "")
             ), path
             assert "49" not in re.findall(r"script>\D*(\d+)", page), path
-        shown = [path for path in paths if "&lt;script&gt;alert(2)" in (await operator.get(path)).text]
+        shown = [path for path in NAMING if "&lt;script&gt;alert(2)" in (await operator.get(path)).text]
         assert len(shown) >= 12
 
 
