@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from support.inprocess import unspoken
+from support.inprocess import write_unused_mappings
 from tollgate.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,9 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     """Three image providers without their secrets: converting needs no key."""
-    (tmp_path / "mappings").mkdir()
-    for name in ("chat", "responses", "messages", "gemini"):
-        (tmp_path / "mappings" / f"{name}.yaml").write_text(unspoken(name))
+    write_unused_mappings(tmp_path)
     (tmp_path / "providers").mkdir()
     for name in ("fal", "stability", "together-images"):
         (tmp_path / "providers" / f"{name}.yaml").write_text((ROOT / "providers" / f"{name}.yaml").read_text())

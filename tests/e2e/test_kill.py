@@ -7,7 +7,7 @@ import random
 from decimal import Decimal
 
 from support.client import CutOff, Raw
-from support.inprocess import unspoken, write_config
+from support.inprocess import write_config, write_unused_mappings
 from support.running import free_port, start_gateway
 from support.usage_files import usage_rows
 from support.waiting import until
@@ -48,9 +48,7 @@ async def run_and_kill(folder, port: int, key: str, seen: list[str]) -> str:
 
 async def test_every_acknowledged_answer_has_exactly_one_row_after_twenty_kills(tmp_path):
     write_config(tmp_path)
-    (tmp_path / "mappings").mkdir()
-    for name in ("responses", "messages", "gemini", "embeddings"):  # a gateway starts faster without these mappings
-        (tmp_path / "mappings" / f"{name}.yaml").write_text(unspoken(name))
+    write_unused_mappings(tmp_path, but="chat")  # a gateway starts faster without them
     port, key, seen = free_port(), "", []
     for _ in range(KILLS):
         key = await run_and_kill(tmp_path, port, key, seen)

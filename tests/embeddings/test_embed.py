@@ -11,7 +11,7 @@ from operator import itemgetter
 import pytest
 
 from support.image_provider import Provider
-from support.inprocess import Leaving, inprocess, write_unused_conversation_mappings
+from support.inprocess import Leaving, inprocess, write_unused_mappings
 from support.stores import available_to
 from support.usage_files import rows
 from support.waiting import SECONDS
@@ -73,7 +73,7 @@ def answering(*, usage=True, base64_wanted=None, fail=None, shuffle=False):
 
 @contextlib.asynccontextmanager
 async def gateway(folder, *, acme=None, bemo=None, **options):
-    write_unused_conversation_mappings(folder)
+    write_unused_mappings(folder, but="embeddings")
     providers = {"acme": ACME, **({"bemo": BEMO} if bemo else {}), **options.pop("providers", {})}
     apps = {
         "acme": Provider(acme or answering()),

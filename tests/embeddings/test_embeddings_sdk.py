@@ -1,7 +1,5 @@
 """The official client over a real loopback server, and the memory that a very large answer takes."""
 
-import asyncio
-import contextlib
 import json
 import random
 from pathlib import Path
@@ -10,15 +8,16 @@ import httpx
 import pytest
 from openai import AsyncOpenAI, BadRequestError, OpenAI
 
-from support.inprocess import write_unused_conversation_mappings
+from support.inprocess import write_unused_mappings
 from support.running import ROOT, gateway
+from upstream.scripted import ok, upstream
 
 
 def sandbox_only(folder):
     """Writes one provider and no conversation mappings, which are not needed here."""
     (folder / "providers").mkdir(exist_ok=True)
     (folder / "providers" / "sandbox.yaml").write_text((ROOT / "providers" / "sandbox.yaml").read_text())
-    write_unused_conversation_mappings(folder)
+    write_unused_mappings(folder, but="embeddings")
     return folder
 
 
@@ -85,33 +84,6 @@ def large_answer(inputs, packed):
     return f'{{"object":"list","data":[{items}],"model":"embed-1","usage":{{"prompt_tokens":{inputs},"total_tokens":{inputs}}}}}'.encode()  # noqa: E501
 
 
-@contextlib.asynccontextmanager
-async def upstream(answers):
-    """A server on loopback that answers a request of n inputs with `answers[n]`."""
-
-    async def serve(reader, writer):
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = next(
-                    int(line.split(b":")[1])
-                    for line in head.split(b"\r\n")
-                    if line.lower().startswith(b"content-length")
-                )
-                inputs = json.loads(await reader.readexactly(length))["input"]
-                answer = answers[len(inputs)]
-                writer.write(
-                    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(answer)
-                )
-                writer.write(answer)
-                await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
-
-
 def peak_memory(process):
     """The peak resident memory of the process, in bytes."""
     line = next(
@@ -130,8 +102,13 @@ async def test_a_very_large_answer_takes_less_than_twice_its_size_in_memory(tmp_
         pytest.skip("no /proc here: the peak memory of a process cannot be read")
     sandbox_only(tmp_path)
     answers = {1: large_answer(1, packed), batch: large_answer(batch, packed)}
-    async with upstream(answers) as port:
-        (tmp_path / "providers" / "far.yaml").write_text(FAR.replace("PORT", str(port)).replace("BATCH", str(batch)))
+
+    async def answer(seen, peer):
+        await peer.send(ok(answers[len(json.loads(seen.body)["input"])], "content-type: application/json"))
+
+    async with upstream(answer) as far:
+        text = FAR.replace("PORT", str(far.port)).replace("BATCH", str(batch))
+        (tmp_path / "providers" / "far.yaml").write_text(text)
         with gateway(tmp_path) as running:
             async with httpx.AsyncClient(timeout=60, headers={"authorization": f"Bearer {running.key}"}) as http:
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.inprocess import inprocess, write_unused_conversation_mappings
+from support.inprocess import inprocess, write_unused_mappings
 
 TRAFFIC = Path(__file__).resolve().parents[2].parent / "shared" / "traffic"
 
@@ -32,7 +32,7 @@ def exchanges(protocol):
 
 @contextlib.asynccontextmanager
 async def gateway(folder, mapping, upstream="embed-1"):
-    write_unused_conversation_mappings(folder)
+    write_unused_mappings(folder, but="embeddings")
     state = {"answer": None, "calls": []}
 
     async def app(method, path, headers, body):

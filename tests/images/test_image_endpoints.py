@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.inprocess import inprocess, write_unused_conversation_mappings
+from support.inprocess import inprocess, write_unused_mappings
 from support.stores import available_to
 from support.usage_files import rows_by_id
 
@@ -24,7 +24,7 @@ def deep(levels):
 
 @contextlib.asynccontextmanager
 async def gateway(folder):
-    write_unused_conversation_mappings(folder)
+    write_unused_mappings(folder)
     async with inprocess(folder, providers={"sandbox-images": SANDBOX}) as app:
         yield app
 

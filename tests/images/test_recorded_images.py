@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.inprocess import inprocess, unspoken
+from support.inprocess import inprocess, write_unused_mappings
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAFFIC = ROOT.parent / "shared" / "traffic"
@@ -28,9 +28,7 @@ def exchanges(protocol, provider=None):
 async def gateway(folder, provider, answers):
     """A gateway with one provider file, whose calls are answered from a list in order. `.calls` are the received
     calls."""
-    for name in ("chat", "responses", "messages", "gemini", "embeddings"):
-        (folder / "mappings").mkdir(exist_ok=True)
-        (folder / "mappings" / f"{name}.yaml").write_text(unspoken(name))
+    write_unused_mappings(folder)
     calls = []
 
     async def upstream(method, path, headers, body):

@@ -184,11 +184,13 @@ def unspoken(name: str) -> str:
     return f"mapping: {name}\n{hub}request: {both}\nresponse: {answer}\n{stream}"
 
 
-def write_unused_conversation_mappings(folder: Path) -> None:
-    """Replaces the mappings of the conversational formats: compiling the shipped ones takes half a second."""
+def write_unused_mappings(folder: Path, *, but: str = "") -> None:
+    """Replaces the mappings of the formats that the catalogued models may be called in, except one: compiling the
+    shipped ones takes half a second."""
     (folder / "mappings").mkdir(exist_ok=True)
-    for name in ("chat", "responses", "messages", "gemini"):
-        (folder / "mappings" / f"{name}.yaml").write_text(unspoken(name))
+    for name in ("chat", "responses", "messages", "gemini", "embeddings"):
+        if name != but:
+            (folder / "mappings" / f"{name}.yaml").write_text(unspoken(name))
 
 
 def write_config(

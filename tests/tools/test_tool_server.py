@@ -16,7 +16,7 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from support.image_provider import Provider
-from support.inprocess import inprocess, unspoken, write_config
+from support.inprocess import inprocess, write_config, write_unused_mappings
 from support.running import free_port, gateway
 from support.waiting import SECONDS, until
 from tollgate.images.service import jobs_of
@@ -38,9 +38,7 @@ MODES = ["legacy", "auto", "2026-07-28"]
 
 @contextlib.asynccontextmanager
 async def server(folder, *, slow=None, settings="", **options):
-    for name in ("chat", "responses", "messages", "gemini", "embeddings"):
-        (folder / "mappings").mkdir(exist_ok=True)
-        (folder / "mappings" / f"{name}.yaml").write_text(unspoken(name))
+    write_unused_mappings(folder)
     providers = {"sandbox-images": SANDBOX, **({"slow": SLOW} if slow else {})}
     async with inprocess(
         folder, providers=providers, apps={"slow": Provider(slow)} if slow else {}, settings=settings, **options
