@@ -131,6 +131,7 @@ def test_pairs_equal_the_events_names_and_data(stream: bytes, cuts: list[int]) -
         (b": hm\ndata: b\n\n", [(None, b"b")]),
         (b"xdata: a\n\ndata: b\n\n", [(None, b""), (None, b"b")]),
         (b"data:a\n\ndata: b\n\n", [(None, b"a"), (None, b"b")]),
+        (b"event: x\ndata: a\n\n\n", [("x", b"a"), (None, b"")]),
     ],
     ids=[
         "no names",
@@ -142,6 +143,7 @@ def test_pairs_equal_the_events_names_and_data(stream: bytes, cuts: list[int]) -
         "a comment before",
         "another field",
         "no blank",
+        "a blank line too many",
     ],
 )
 def test_pairs_of_differently_written_events(stream: bytes, pairs: list) -> None:
@@ -179,6 +181,13 @@ def test_an_event_is_returned_as_soon_as_its_blank_line_arrives() -> None:
     assert [e.data for e in decoder.feed(b"c\n\n")] == [b"bc"]
     assert decoder.feed(b"data: d\r\n\r") == []
     assert [e.data for e in decoder.feed(b"\n")] == [b"d"]
+
+
+def test_short_events_after_a_long_one_in_pieces_are_returned_at_once() -> None:
+    decoder = Decoder()
+    assert decoder.feed(b"data: " + b"a" * 100) == []
+    assert [len(e.data) for e in decoder.feed(b"\n\ndata: b")] == [100]
+    assert [e.data for e in decoder.feed(b"\n\ndata: c")] == [b"b"]
 
 
 @pytest.mark.parametrize(
