@@ -27,6 +27,11 @@ async def test_a_preflight_request_is_allowed_without_a_key(app, path):
     )
 
 
+async def test_a_preflight_request_that_names_no_headers_is_told_of_those_of_a_call(app):
+    reply = await app.http.options("/v1/models", headers={"origin": PAGE, "access-control-request-method": "GET"})
+    assert (reply.status_code, reply.headers["access-control-allow-headers"]) == (204, "authorization, content-type")
+
+
 @pytest.mark.parametrize(
     "more", [{}, {"stream": True}, {"model": "nowhere/nothing"}], ids=["whole", "streamed", "an error"]
 )

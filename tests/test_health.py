@@ -102,6 +102,14 @@ def test_an_empty_balance_or_bad_key_cools_down_the_whole_provider(health, clock
     assert health.cooling_until("a/other", "a") == 0
 
 
+def test_an_answer_ends_the_only_alarm_of_its_provider_and_none_of_another(health, clock):
+    fail(health, alarm="balance")
+    fail(health, route="b/x", provider="b", alarm="key")
+    health.succeeded("a/x", "a")
+    assert [(name, alarm.kind) for name, alarm in health.alarms()] == [("b", "key")]
+    assert (health.cooling_until("a/x", "a"), health.cooling_until("b/x", "b")) == (0, clock.at + 30)
+
+
 def test_a_rejected_request_is_no_failure_of_the_route(health):
     for _ in range(9):
         health.rejected("a/x", "a")
