@@ -4,8 +4,13 @@ import asyncio
 import gc
 
 from tollgate import http
-from tollgate.http import Responder
+from tollgate.http import Responder, headers_of
 from tollgate.services import Reply
+
+
+def test_a_repeated_header_has_all_its_values_in_order():
+    sent = [(b"if-none-match", b'"a"'), (b"accept", b"*/*"), (b"if-none-match", b'"b"'), (b"if-none-match", b'"c"')]
+    assert headers_of({"headers": sent}) == {"if-none-match": '"a", "b", "c"', "accept": "*/*"}
 
 
 async def test_a_responder_is_freed_without_the_garbage_collector(monkeypatch):

@@ -17,6 +17,17 @@ def test_a_secret_has_256_random_bits_and_a_checksum() -> None:
     assert keys.is_well_formed(secret)
 
 
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "sk-tg-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA2vRvZi",
+        "sk-tg-tollgate-_tollgate-_tollgate-_tollgate-_xyz3G8knc",
+    ],
+)
+def test_a_secret_of_an_earlier_version_stays_well_formed(secret: str) -> None:
+    assert keys.is_well_formed(secret)
+
+
 def test_secrets_are_unique() -> None:
     assert len({keys.mint() for _ in range(1000)}) == 1000
 
@@ -40,7 +51,10 @@ def test_foreign_text_is_not_well_formed(text: str) -> None:
     ("text", "shown"),
     [
         ("sk-tg-" + "a" * 45 + "WXYZ", "sk-tg-...WXYZ"),
+        ("sk-tg-abcdeWXYZ", "sk-tg-...WXYZ"),
         ("sk-proj-something-long-1234", "...1234"),
+        ("twelve--1234", "...1234"),
+        ("eleven-1234", "..."),
         ("short", "..."),
         ("", "..."),
     ],
