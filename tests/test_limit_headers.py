@@ -1,0 +1,27 @@
+"""When a key's limits are back, as clients read it from the headers."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from mapping.answers import MAPPINGS
+from tollgate.ledger.limits import Limits, Window
+from tollgate.limit_headers import duration, limit_headers
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0ms"), (0.0124, "12ms"), (1.0, "1s"), (59.4, "59s"), (59.6, "1m0s"), (360.0, "6m0s"), (3725.0, "62m5s")],
+)
+def test_a_duration_is_written_in_milliseconds_seconds_or_minutes(seconds: float, text: str):
+    assert duration(seconds) == text
+
+
+def test_an_instant_is_as_far_ahead_as_the_window_needs():
+    before = datetime.now(UTC).replace(microsecond=0)
+    headers = dict(
+        limit_headers(MAPPINGS["messages"].reply_headers, Limits(Window(10, 3, 90.0), Window(500, 20, 30.0)))
+    )
+    for name, seconds in ((b"requests", 90), (b"tokens", 30)):
+        reset = datetime.fromisoformat(headers[b"anthropic-ratelimit-" + name + b"-reset"].decode())
+        assert timedelta(0) <= reset - before - timedelta(seconds=seconds) <= timedelta(seconds=20)
