@@ -104,6 +104,22 @@ async def test_a_partly_admitted_body_is_admitted_once_alone():
     assert room.held == second.bytes == 2_000_000
 
 
+async def test_a_partly_admitted_body_is_admitted_once_alone_also_when_an_unread_one_waits_behind_it():
+    room = Room(1_000_000)
+    running, partly, unread = room.place(), room.place(), room.place()
+    await running.widen(600_000)
+    await partly.widen(300_000)
+    waiting = [asyncio.create_task(partly.widen(2_000_000))]
+    await asyncio.sleep(0)
+    waiting.append(asyncio.create_task(unread.widen(900_000)))
+    await asyncio.sleep(0)
+    running.leave()
+    await asyncio.wait_for(waiting[0], SECONDS)
+    assert (partly.bytes, waiting[1].done()) == (2_000_000, False)
+    partly.leave()
+    await asyncio.wait_for(waiting[1], SECONDS)
+
+
 async def test_a_kept_place_needs_a_second_leave():
     room = Room(BIG)
     place = room.place()
