@@ -15,6 +15,7 @@ import pytest
 from support.inprocess import runtime_of
 from support.waiting import until
 from tollgate.discovery import Discoverer
+from tollgate.errors import UpstreamUnreachable
 from tollgate.reload import Reloader
 from tollgate.runtime import RuntimeHolder
 from tollgate.upstream import Client
@@ -310,6 +311,23 @@ async def test_a_list_is_requested_with_the_provider_s_authorisation(tmp_path):
     await scene.discoverer.refresh()
     assert scene.lists.keys == [hmac.new(b"k", b"/v1/models", "md5").hexdigest()]
     assert "acme/one" in scene.ids()
+
+
+async def test_a_list_is_requested_by_the_provider_s_proxy_and_with_its_certificates(tmp_path, monkeypatch):
+    (tmp_path / "own.pem").write_text("")
+    network = "proxy: http://proxy.example:3128\nverify_tls: false\nca_file: ../own.pem\n"
+    scene = Scene(tmp_path, PROVIDER + network)
+    calls = []
+
+    async def refused(call):
+        calls.append(call)
+        raise UpstreamUnreachable("no")
+
+    monkeypatch.setattr(scene.client, "open", refused)
+    await scene.discoverer.refresh()
+    [call] = calls
+    assert (call.url, call.proxy, call.verify) == ("app://acme/v1/models", "http://proxy.example:3128", False)
+    assert Path(call.ca_file).resolve() == tmp_path / "own.pem"
 
 
 def paged_scene(folder: Path, next_page: str) -> Scene:

@@ -99,6 +99,14 @@ def test_invalid_entries_are_left_out_and_reported():
     ]
 
 
+def test_an_entry_that_cannot_be_computed_is_left_out_and_reported():
+    text = LIST.replace("context: $.max_model_len", 'context: "{{ ($.facts | parse_json).context }}"')
+    found, problems = read([{"id": "m1", "facts": "{"}, {"id": "m2", "facts": '{"context": 9}'}], text)
+    assert [(model.id, model.context) for model in found] == [("acme/m2", 9)]
+    [problem] = problems
+    assert "not JSON: '{'" in problem.message
+
+
 def test_an_entry_excluded_by_when_is_not_a_problem():
     assert read([{"id": "m1", "kind": "moderation"}, {"kind": "moderation"}]) == ((), ())
 
