@@ -132,6 +132,12 @@ def test_a_signature_that_cannot_be_computed_fails_the_request_with_its_place() 
         made.adds({"body": "x"}, 0)
 
 
+def test_a_signature_may_contain_the_variables_of_the_provider() -> None:
+    text = PROVIDER.replace("ADDS", "{headers: {x-app: $vars.app}, query: {region: $vars.region}}")
+    made = compiled(text + "vars: {app: 7, region: eu}\n").signing
+    assert made is not None and made.adds({}, 0) == {"headers": {"x-app": "7"}, "query": {"region": "eu"}}
+
+
 def test_an_example_shows_a_signature_without_the_real_secret() -> None:
     adds = "{headers: {x-sign: \"{{ ($call.body ~ $now) | hmac('md5', $secret.KEY) }}\", x-once: $call.nonce}}"
     given = {
