@@ -191,6 +191,7 @@ async def test_a_name_is_resolved_once_and_the_checked_address_is_used(monkeypat
         ("::ffff:93.184.215.14", False),
         ("::ffff:127.0.0.1", False),
         ("::7f00:1", False),
+        ("4000::1", False),
         ("64:ff9b::7f00:1", False),
         ("64:ff9b:1::1", False),
         ("2002:7f00:1::", False),

@@ -50,10 +50,11 @@ def test_a_success_without_images_is_a_failure():
     [
         ("NSFW", "NSFW"),
         ({"message": "blocked"}, "blocked"),
+        ({"detail": "late"}, "late"),
         (["a", {"msg": "b"}], "a; b"),
         (None, "the provider reported a failure"),
     ],
-    ids=["text", "object", "list", "none"],
+    ids=["text", "object", "its detail", "list", "none"],
 )
 def test_errors_become_text(error, message):
     assert read_outcome({"status": "failed", "error": error}, None).error == message

@@ -1,6 +1,7 @@
 """The verdict on an upstream's answer for every known shape of errors, and which stream events need not be parsed."""
 
 import json
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -311,6 +312,11 @@ def test_a_retry_hint_of_the_upstream_is_followed(status, hint, kind):
     assert PLAIN.judge(status, {"x-should-retry": hint}, {}).kind == kind
 
 
+def test_a_retry_hint_does_not_repeat_a_request_where_our_balance_is_used_up():
+    verdict = PLAIN.judge(429, {"x-should-retry": "true"}, {"error": {"code": "insufficient_quota"}})
+    assert (verdict.kind, verdict.alarm) == ("next", "balance")
+
+
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 
 
@@ -364,6 +370,16 @@ def test_retry_after_is_read_from_headers(headers, seconds):
 )
 def test_the_reset_time_of_an_exhausted_limit_is_read(headers, seconds):
     assert spent_until(headers, NOW) == seconds
+
+
+def test_a_reset_in_unix_time_does_not_depend_on_the_machine_s_time_zone(monkeypatch):
+    reset = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(int(NOW.timestamp()) + 30)}
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        wait = spent_until(reset, NOW)
+    time.tzset()
+    assert wait == 30
 
 
 def test_an_exhausted_limit_sets_the_wait_if_nothing_else_does():
