@@ -248,7 +248,7 @@ FORMAT = {"name": "one", "description": "An answer.", "schema": {"type": "object
         ("chat", {"messages": [{"role": "user", "content": [
             {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AAAA"}}]}]},
          "gemini", "name of a file"),
-        ("chat", {"response_format": {"type": "json_schema", "json_schema": FORMAT}}, "messages",
+        ("chat", {"response_format": {"type": "json_schema", "json_schema": FORMAT}}, "ollama",
          "response_format.json_schema.description"),
         ("messages", {"stop_sequences": ["STOP"]}, "responses", "stop_sequences"),
         ("messages", {"thinking": {"type": "enabled", "budget_tokens": 1500}, "max_tokens": 2000}, "ollama",

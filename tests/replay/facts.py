@@ -110,6 +110,13 @@ def schema_text(schema: Any) -> str:
     return json.dumps(schema, sort_keys=True)
 
 
+def format_text(schema: Any, description: str | None) -> str:
+    """The schema of an answer, with its format's description if it has none: some formats have one place."""
+    if description and isinstance(schema, dict) and schema and not {"description", "$ref"} & set(schema):
+        schema = {**schema, "description": description}
+    return schema_text(schema)
+
+
 def effort_of(budget: int | None) -> str | None:
     """The effort that corresponds to a thinking budget (the table of docs/conversion.md)."""
     if budget is None or budget < 0:

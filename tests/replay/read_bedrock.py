@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from replay.facts import Answer, Call, RequestFacts, effort_of, fingerprint, parsed, schema_text
+from replay.facts import Answer, Call, RequestFacts, effort_of, fingerprint, format_text, parsed, schema_text
 
 STOPS = {
     "end_turn": {"end"},
@@ -103,13 +103,8 @@ def request_facts(body: dict[str, Any]) -> RequestFacts:
             )
     choice = config.get("toolChoice") or {}
     a.choice = ("one", choice["tool"]["name"]) if "tool" in choice else next(iter(choice), None)
-    schema = (
-        ((body.get("outputConfig") or {}).get("textFormat") or {})
-        .get("structure", {})
-        .get("jsonSchema", {})
-        .get("schema")
-    )
-    a.format = schema_text(parsed(schema)) if schema else None
+    js = ((body.get("outputConfig") or {}).get("textFormat") or {}).get("structure", {}).get("jsonSchema", {})
+    a.format = format_text(parsed(js["schema"]), js.get("description")) if js.get("schema") else None
     more, settings = body.get("additionalModelRequestFields") or {}, body.get("inferenceConfig") or {}
     a.effort = (more.get("output_config") or {}).get("effort") or effort_of(
         (more.get("thinking") or {}).get("budget_tokens")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from replay.facts import Answer, Call, RequestFacts, fingerprint, parsed, plain_file, schema_text
+from replay.facts import Answer, Call, RequestFacts, fingerprint, format_text, parsed, plain_file, schema_text
 
 
 def usage_of(u: dict[str, Any] | None) -> dict[str, int] | None:
@@ -210,7 +210,8 @@ def request_facts(body: dict[str, Any]) -> RequestFacts:
     a.choice = choice_of(body.get("tool_choice") or body.get("function_call"))
     a.parallel = body.get("parallel_tool_calls")
     rf = body.get("response_format") or {}
-    a.format = {"json_object": "json", "json_schema": schema_text((rf.get("json_schema") or {}).get("schema"))}.get(
+    js = rf.get("json_schema") or {}
+    a.format = {"json_object": "json", "json_schema": format_text(js.get("schema"), js.get("description"))}.get(
         rf.get("type")
     )
     effort = body.get("reasoning_effort") or (body.get("reasoning") or {}).get("effort")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from replay.facts import Answer, Call, RequestFacts, fingerprint, parsed, plain_file, schema_text
+from replay.facts import Answer, Call, RequestFacts, fingerprint, format_text, parsed, plain_file, schema_text
 
 
 def usage_of(u: dict[str, Any] | None) -> dict[str, int] | None:
@@ -134,7 +134,9 @@ def request_facts(body: dict[str, Any]) -> RequestFacts:
         tool(a, t)
     a.choice = choice_of(body.get("tool_choice"))
     a.parallel = body.get("parallel_tool_calls")
-    a.format = {"json_object": "json", "json_schema": schema_text(fmt.get("schema"))}.get(fmt.get("type"))
+    a.format = {"json_object": "json", "json_schema": format_text(fmt.get("schema"), fmt.get("description"))}.get(
+        fmt.get("type")
+    )
     a.settings = {
         k: v
         for k, v in {
