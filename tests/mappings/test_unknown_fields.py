@@ -72,6 +72,9 @@ WHOLE = {
         "messages[].content[] tool_addition",  # reported as lost by its type
         "messages[].content[].tool tool_definition",
         "messages[].content[].tool.definition None",
+        "messages[].content[].content[] tool_addition",  # the same in a block that is a system message
+        "messages[].content[].content[].tool tool_definition",
+        "messages[].content[].content[].tool.definition None",
         "messages[].content[].citations[] char_location",
         "messages[].content[] container_upload",
         "messages[].content[] fallback",
