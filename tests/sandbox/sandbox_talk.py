@@ -81,3 +81,54 @@ def start(*options: str) -> tuple[subprocess.Popen[str], str]:
     line = process.stdout.readline()  # type: ignore[union-attr]
     assert line.startswith("The sandbox provider is listening on http://"), line
     return process, line.split(" on ")[1].strip().removesuffix("/v1")
+
+
+PROTOCOLS = ("chat", "responses", "messages")
+GET = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "days": {"type": "integer", "minimum": 3}},
+    "required": ["city"],
+}
+TOOLS = {
+    "chat": [{"type": "function", "function": {"name": n, "parameters": GET}} for n in ("get", "put")],
+    "responses": [{"type": "function", "name": n, "parameters": GET} for n in ("get", "put")],
+    "messages": [{"name": n, "input_schema": GET} for n in ("get", "put")],
+}
+
+
+def text_of(protocol: str, body: dict) -> str:
+    if protocol == "chat":
+        return body["choices"][0]["message"]["content"] or ""
+    if protocol == "responses":
+        return "".join(p.get("text", "") for i in body["output"] if i["type"] == "message" for p in i["content"])
+    return "".join(b["text"] for b in body["content"] if b["type"] == "text")
+
+
+def calls_of(protocol: str, body: dict) -> list[tuple[str, dict]]:
+    if protocol == "chat":
+        return [
+            (c["function"]["name"], orjson.loads(c["function"]["arguments"]))
+            for c in body["choices"][0]["message"].get("tool_calls", [])
+        ]
+    if protocol == "responses":
+        return [(i["name"], orjson.loads(i["arguments"])) for i in body["output"] if i["type"] == "function_call"]
+    return [(b["name"], b["input"]) for b in body["content"] if b["type"] == "tool_use"]
+
+
+def finish_of(protocol: str, body: dict) -> str:
+    if protocol == "chat":
+        return body["choices"][0]["finish_reason"]
+    if protocol == "responses":
+        return (body["incomplete_details"] or {}).get("reason") or body["status"]
+    return body["stop_reason"]
+
+
+def usage_of(protocol: str, body: dict) -> tuple[int, int]:
+    """Input and output tokens, including cached and reasoning ones."""
+    usage = body["usage"]
+    if protocol == "chat":
+        return usage["prompt_tokens"], usage["completion_tokens"]
+    if protocol == "responses":
+        return usage["input_tokens"], usage["output_tokens"]
+    parts = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    return sum(usage[p] for p in parts), usage["output_tokens"]
