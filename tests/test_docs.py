@@ -26,6 +26,7 @@ from tollgate.cli import COMMANDS, main
 from tollgate.config.build import load_gateway
 from tollgate.config.can_words import words_read
 from tollgate.config.gateway_schema import gateway_schema
+from tollgate.config.image_schema import PRICE_KEYS
 from tollgate.config.load import read_text
 from tollgate.config.provider_schema import provider_schema
 from tollgate.ledger.usage_row import create_table
@@ -402,7 +403,7 @@ def test_the_example_with_all_provider_keys_loads(tmp_path):
 def test_the_example_has_every_key_of_a_provider_file():
     schema, example = provider_schema(), yaml.safe_load(blocks(PROVIDER_FILE, "yaml")[0])
     kinds, models = schema["$defs"], example["models"].values()
-    only_images = set(_image_price_keys())
+    only_images = set(PRICE_KEYS)
     wanted = {
         "provider": (schema["properties"], [example]),
         "speaks": (
@@ -429,15 +430,9 @@ def test_the_example_has_every_key_of_a_provider_file():
         assert set(keys) <= {key for each in written for key in each}, name
 
 
-def _image_price_keys() -> tuple[str, ...]:
-    from tollgate.config.image_schema import PRICE_KEYS
-
-    return PRICE_KEYS
-
-
 def test_docs_images_has_every_key_of_an_image_price():
     page = (ROOT / "docs" / "images.md").read_text("utf-8")
-    assert [key for key in _image_price_keys() if not re.search(rf"\b{key}\b", page)] == []
+    assert [key for key in PRICE_KEYS if not re.search(rf"\b{key}\b", page)] == []
 
 
 def test_building_names_every_module():
@@ -488,8 +483,8 @@ def test_mentioned_files_exist(page):
 def test_inline_keys_and_values_are_valid_yaml(page):
     text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
     for word in re.findall(r"`([^`]+)`", text):
-        if re.match(r"[\w$]+: *[\[{\"$]", word):
-            yaml.safe_load(word.replace("\\|", "|"))
+        if re.match(r"[a-z_$][\w$]*: *[\[{\"$]", word):
+            assert isinstance(yaml.safe_load(word.replace("\\|", "|")), dict), word
 
 
 def _commands(page: Path) -> list[str]:

@@ -266,51 +266,40 @@ def test_an_invalid_field_is_rejected_with_its_name(dialect, change, message, pa
     assert (caught.value.message, caught.value.param) == (message, param)
 
 
-def test_unknown_fields_and_nulls_are_accepted():
-    check_fields("chat", {**CHAT, "temperature": None, "brand_new": {"a": 1}})
-    for logprobs in (True, False, 0, 5):
-        check_fields("chat", {**CHAT, "logprobs": logprobs})
-    check_fields(
-        "chat",
-        {
-            **CHAT,
-            "messages": [
-                {"role": "user", "content": None},
-                {"role": "assistant", "tool_calls": []},
-                {"role": "brand_new"},
-            ],
-        },
-    )
-    check_fields("responses", {"model": "m", "input": [{"role": "user", "content": "x"}], "client_metadata": {}})
-    check_fields(
-        "responses",
-        {
-            "model": "m",
-            "tools": None,
-            "input": [
-                "x",
-                {"type": "reasoning", "summary": [], "content": None},
-                {"type": "brand_new", "content": 5},
-                {"type": "message", "role": "user", "content": [{"type": "input_image"}]},
-            ],
-        },
-    )
-    check_fields(
-        "chat",
-        {
-            **CHAT,
-            **user_parts({"type": "text", "text": ""}, {"type": "brand_new", "text": 5}, "words", {}),
-            "system": [{"type": "text"}],
-        },
-    )
-    check_fields(
-        "messages",
-        {
-            **CHAT,
-            "max_tokens": 5,
-            **user_parts(
-                {"type": "tool_result", "tool_use_id": "t"},
-                {"type": "document", "source": {"type": "text", "data": "x"}},
-            ),
-        },
-    )
+@pytest.mark.parametrize(
+    ("dialect", "change"),
+    [
+        pytest.param("chat", {"temperature": None}, id="null for an optional field"),
+        pytest.param("chat", {"brand_new": {"a": 1}}, id="an unknown field"),
+        pytest.param("responses", {"client_metadata": {}}, id="an unknown field of a responses request"),
+        *(pytest.param("chat", {"logprobs": each}, id=f"logprobs {each}") for each in (True, False, 0, 5)),
+        pytest.param("chat", {"messages": [{"role": "user", "content": None}]}, id="null for content"),
+        pytest.param("chat", {"messages": [{"role": "assistant", "tool_calls": []}]}, id="no content"),
+        pytest.param("chat", {"messages": [{"role": "brand_new"}]}, id="an unknown role"),
+        pytest.param("chat", user_parts({"type": "text", "text": ""}, "words", {}), id="an empty text, a string"),
+        pytest.param("chat", user_parts({"type": "brand_new", "text": 5}), id="an unknown part"),
+        pytest.param("chat", {"system": [{"type": "text"}]}, id="another format's field"),
+        pytest.param("responses", {"tools": None}, id="null for tools"),
+        pytest.param("responses", {"input": ["x"]}, id="a string as an item"),
+        pytest.param("responses", {"input": [{"type": "reasoning", "summary": [], "content": None}]}, id="reasoning"),
+        pytest.param("responses", {"input": [{"type": "brand_new", "content": 5}]}, id="an unknown item"),
+        pytest.param(
+            "responses",
+            {"input": [{"type": "message", "role": "user", "content": [{"type": "input_image"}]}]},
+            id="an image without a source",
+        ),
+        pytest.param("messages", user_parts({"type": "tool_result", "tool_use_id": "t"}), id="an empty tool result"),
+        pytest.param(
+            "messages",
+            user_parts({"type": "document", "source": {"type": "text", "data": "x"}}),
+            id="a document that is a text",
+        ),
+    ],
+)
+def test_unknown_fields_and_nulls_are_accepted(dialect, change):
+    needed = {
+        "chat": CHAT,
+        "messages": {**CHAT, "max_tokens": 5},
+        "responses": {"model": "m", "input": [{"role": "user", "content": "x"}]},
+    }
+    assert check_fields(dialect, {**needed[dialect], **change}) is None

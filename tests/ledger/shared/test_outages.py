@@ -310,7 +310,13 @@ async def test_changes_missed_without_a_listener_are_read_afterwards(
 
 
 async def test_many_gateways_may_start_on_an_empty_database_at_once(gateway) -> None:
-    await asyncio.gather(*(gateway(name) for name in "abcdef"))
+    ledgers = await asyncio.gather(*(gateway(name) for name in "abcdef"))
+    await ledgers[0].create_account("alice")
+
+    async def all_know_her() -> bool:
+        return all([await ledger.list_accounts() for ledger in ledgers])
+
+    await until(all_know_her)
 
 
 async def test_tables_of_a_newer_program_are_rejected(alice: Alice, gateway, monkeypatch: pytest.MonkeyPatch) -> None:
