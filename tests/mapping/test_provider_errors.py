@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapping.provider_files import SMALL, compiled, offer
+from tollgate.config.load import read_text
+from tollgate.mapping import compile_mapping
 from tollgate.mapping.provider.error_details import read_error, retry_after, seconds_of, spent_until
 from tollgate.mapping.provider.errors import ErrorRules
 
@@ -290,6 +292,22 @@ def test_a_429_for_lack_of_credit_is_not_a_rate_limit(member, code):
 def test_a_prompt_that_is_too_long_has_the_code_that_agents_react_to(status, message, code):
     rules = ErrorRules(too_long=("prompt is too long", "does not fit"))
     assert rules.judge(status, {}, {"error": {"message": message, "code": "own"}}).code == code
+
+
+@pytest.mark.parametrize(
+    ("from_hub", "details"),
+    [("", ("too hot", "heat")), ("  from_hub: {text: $.message}\n", ("HTTP 400 (Bad Request)", None))],
+    ids=["of an upstream", "of clients, which servers of every kind claim to speak"],
+)
+def test_the_errors_of_an_upstream_s_format_are_where_its_mapping_says(from_hub, details):
+    own = "mapping: own\nrequest: {from_hub: {a: $.model}}\nresponse: {to_hub: {parts: [{kind: text, text: $.t}]}}\n"
+    own += f"error:\n  to_hub: {{message: '$.fault[0]', type: '$.fault[1]'}}\n{from_hub}"
+    mapping = compile_mapping(read_text(own, "mappings/own.yaml"))
+    text = SMALL.replace("{chat: /chat/completions}", "{own: {path: /x, mapping: own}}")
+    errors = compiled(text, mappings={"own": mapping}).endpoints["own"].errors
+    verdict = errors.judge(400, {}, {"fault": ["too hot", "heat"]})
+    assert (verdict.message, verdict.type) == details
+    assert errors.judge(400, {}, "<html>").message != "too hot"
 
 
 def test_a_model_missing_at_one_upstream_may_be_at_another():
