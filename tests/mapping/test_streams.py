@@ -249,6 +249,11 @@ def test_parallel_calls_are_never_merged(name: str) -> None:
     assert [event["id"] for event in sent if event != "bye" and event["type"] == "open"] == ["c1", "c2"]
 
 
+def test_calls_of_one_tool_that_share_an_index_are_not_merged() -> None:
+    sent = converted([call(0, "c1", "f", '{"a":1}'), call(0, "c2", "f", '{"a":2}'), {"stop": "end"}])
+    assert arguments(sent) == {0: '{"a":1}', 1: '{"a":2}'}
+
+
 def test_parallel_calls_are_sent_as_they_arrive() -> None:
     sent = converted([call(0, "c1", "f", '{"a":1}'), call(1, "c2", "g", '{"b"')], finish=False)
     assert shape(sent)[-3:] == ["close0", "open1", "args1"], "a call with complete arguments does not delay the next"
@@ -312,6 +317,12 @@ def test_explicit_parts_that_interleave_are_held_back() -> None:
         EXPLICIT,
     )
     assert shape(sent) == ["start", "open0", "text0", "text0", "close0", "open1", "args1", "close1", "finish", "bye"]
+
+
+def test_a_part_that_the_upstream_ends_is_closed_at_once() -> None:
+    begun = [{"type": "begin", "id": "a"}, {"type": "open", "kind": "text", "key": 0}]
+    told = [{"type": "more", "kind": "text", "key": 0, "text": "one"}, {"type": "over", "key": 0}]
+    assert shape(converted([*begun, *told], EXPLICIT, finish=False)) == ["start", "open0", "text0", "close0"]
 
 
 CITED = mapping(
