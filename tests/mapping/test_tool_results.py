@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tollgate.mapping.tool_results import distinct_calls, results_behind_calls
+from tollgate.mapping.tool_results import distinct_calls, results_behind_calls, tidy_calls
 
 
 def turns(*compact: str) -> list[dict]:
@@ -66,6 +66,10 @@ REPEATED = {
         ["a:call 1 call 1_2 call 1", "u:result 1 result 1"],
         ["a:call 1 call 1_2 call 1_3", "u:result 1 result 1_3"],
     ),
+    "a name that is taken later": (
+        ["a:call 1 call 1 call 1_2", "u:result 1 result 1 result 1_2"],
+        ["a:call 1 call 1_3 call 1_2", "u:result 1 result 1_3 result 1_2"],
+    ),
     "a result too many": (
         ["a:call 1", "u:result 1 result 1", "a:call 1"],
         ["a:call 1", "u:result 1 result 1", "a:call 1_2"],
@@ -77,6 +81,19 @@ REPEATED = {
 def test_repeated_call_ids_are_made_distinct(name: str) -> None:
     given, wanted = REPEATED[name]
     assert distinct_calls(turns(*given)) == turns(*(wanted or given))
+
+
+@pytest.mark.parametrize("name", [*CASES, *REPEATED])
+def test_a_request_has_each_call_once_and_its_result_behind_it(name: str) -> None:
+    given = turns(*(CASES | REPEATED)[name][0])
+    assert tidy_calls(given) == results_behind_calls(distinct_calls(given))
+
+
+def test_turns_that_are_no_objects_are_left_out_of_an_untidy_request_and_parts_that_are_none_ignored() -> None:
+    [call, result] = turns("a:call 1", "u:result 1")
+    assert tidy_calls([call, "hm", result]) == [call, result]  # type: ignore[list-item]
+    odd = {"role": "user", "parts": ["hm", {"kind": "tool_call"}]}
+    assert tidy_calls([call, result, odd]) == [call, result, odd]
 
 
 def test_a_signature_keeps_the_id_of_its_call() -> None:
