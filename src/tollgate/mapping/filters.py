@@ -296,6 +296,8 @@ def unlike(value: Any, key: Text, field: Text, *closed: Text) -> Any:
 
     What needs no change is the very same object.
     """
+    if type(key) is not str or type(field) is not str:
+        return value
     taken: set[str] = set()
     numbers: dict[str, int] = {}
 
