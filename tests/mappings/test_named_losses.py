@@ -84,11 +84,13 @@ def test_a_cache_breakpoint_is_reported_wherever_it_is(upstream: str, place: str
 def test_an_explicit_loss_hides_no_other(upstream: str) -> None:
     body = request()
     body["tools"].append({"type": "web_search_20250305", "name": "web_search"})
-    at(body, PLACES["a document"][0])["context"] = "from a book"
+    at(body, PLACES["a document"][0])["citations"] = {"enabled": True}
+    at(body, PLACES["a document"][0])["cache_control"] = {"type": "ephemeral"}
     at(body, PLACES["a result"][0])["is_error"] = True
     at(body, PLACES["a tool"][0])["strict"] = True
     named = lost(upstream, body)
-    assert {"hosted tool web_search_20250305", "messages[].content[].context"} <= set(named)
+    hidden = "messages[].content[].cache_control"
+    assert {"hosted tool web_search_20250305", "citations of documents", hidden} <= set(named)
     assert ("error flag of a tool result" in named) == (upstream != "gemini")
     assert ("strict of tool g" in named) == (upstream != "cohere")
 
@@ -162,19 +164,26 @@ def test_the_audio_of_an_answer_is_reported_even_if_its_transcript_is_carried(
     assert ("spoken" in str(made.body)) == bool(audio["transcript"])
 
 
-def test_the_context_of_a_document_is_reported_as_lost_to_a_chat_upstream() -> None:
+@pytest.mark.parametrize("upstream", ["chat", "responses", "gemini", "bedrock", "cohere", "ollama"])
+def test_the_context_of_a_document_is_told_before_its_text(upstream: str) -> None:
     body = request()
-    body["messages"][0]["content"][1]["context"] = "from a book"
-    assert lost("chat", body) == ["messages[].content[].context"]
-    del body["messages"][0]["content"][1]["context"]
-    body["messages"][2]["content"][0]["content"].append(
-        {
-            "type": "document",
-            "source": {"type": "text", "media_type": "text/plain", "data": "words"},
-            "context": "from a book",
-        }
-    )
-    assert lost("chat", body) == ["messages[].content[].content[].context"]
+    document = at(body, PLACES["a document"][0])
+    document["context"] = "from a book"
+    blocks = [{"type": "text", "text": "page"}]
+    other = {"type": "document", "title": "U", "context": "of two", "source": {"type": "content", "content": blocks}}
+    body["messages"][2]["content"][0]["content"] += [document, other]
+    done = convert_request(mapping("messages"), mapping(upstream), body, context())
+    sent = str(done.body)
+    assert done.lost == []
+    assert sent.count(repr("T\n\nfrom a book\n\nwords")[1:-1]) == 2
+    assert sent.index("U") < sent.index("of two") < sent.index("page")
+
+
+@pytest.mark.parametrize("upstream", ["chat", "responses", "gemini"])
+def test_the_context_of_other_files_is_reported_as_lost(upstream: str) -> None:
+    body = request()
+    at(body, PLACES["a document"][0]).update(source=PDF, context="from a book")
+    assert "context of a document" in lost(upstream, body)
 
 
 def test_encrypted_reasoning_of_another_provider_is_reported() -> None:
