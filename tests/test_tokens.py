@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tollgate import tokenizer, tokens
-from tollgate.tokenizer.texts import AUDIO, FILE, IMAGE, IMAGE_LOW, MESSAGE, PRIMER, request_texts
+from tollgate.tokenizer.texts import AUDIO, FILE, IMAGE, IMAGE_LOW, MESSAGE, PRIMER, VIDEO, request_texts
 
 TEXTS = {
     "english": "The quick brown fox jumps over the lazy dog. It's 12345.6 o'clock, isn't it?",
@@ -301,6 +301,30 @@ BODIES = {
         },
         ["be brief", "f", "hm", "page", "sunny", '{"city":"Rom"}'],
         4 * MESSAGE + PRIMER + IMAGE + FILE,
+    ),
+    "parts that only some providers know": (
+        "chat",
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        {
+                            "type": "document_url",
+                            "document_url": "data:application/pdf;base64,AAAA",
+                            "document_name": "a",
+                        },
+                        {"type": "file_url", "file_url": {"url": "AAAA"}, "file_name": "b.pdf"},
+                        {"type": "audio_url", "audio_url": {"url": "data:;base64,AAAA"}},
+                        {"type": "video_url", "video_url": {"url": "https://x/v.mp4"}},
+                        {"type": "video", "video": ["data:image/jpeg;base64,AAAA"]},
+                        {"type": "text", "text": "see"},
+                    ],
+                }
+            ]
+        },
+        ["see"],
+        MESSAGE + PRIMER + 2 * FILE + AUDIO + 2 * VIDEO,
     ),
     "embeddings": ("embeddings", {"input": ["a", "b"], "model": "m"}, ["a", "b"], 0),
 }

@@ -141,6 +141,26 @@ def test_text_counts_in_full_and_an_image_at_its_maximum_cost(dialect, turn):
 
 
 @pytest.mark.parametrize(
+    ("dialect", "part"),
+    [
+        ("chat", {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,DATA"}}),
+        ("chat", {"type": "video", "video": ["data:image/jpeg;base64,DATA"]}),
+        ("chat", {"type": "audio_url", "audio_url": {"url": "data:audio/wav;base64,DATA"}}),
+        ("chat", {"type": "document_url", "document_url": "data:application/pdf;base64,DATA"}),
+        ("chat", {"type": "file_url", "file_url": {"url": "DATA"}}),
+        ("chat", {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "DATA"}}),
+        ("responses", {"type": "input_video", "video_url": "data:video/mp4;base64,DATA"}),
+        ("messages", {"type": "video", "source": {"type": "base64", "media_type": "video/mp4", "data": "DATA"}}),
+    ],
+)
+def test_media_that_only_some_providers_know_are_not_counted_as_text(dialect, part):
+    raw = orjson.dumps(with_part(**part)).replace(b"DATA", b"A" * 2_000_000)
+    needs = needs_of(dialect, orjson.loads(raw), raw.decode(), len(raw))
+    assert 100_000 <= needs.prompt_tokens < 100_100
+    assert not (needs.images or needs.files or needs.audio)
+
+
+@pytest.mark.parametrize(
     "item",
     [
         pytest.param(lambda data: {"type": "image_generation_call", "id": "ig_1", "result": data}, id="generated"),

@@ -16,8 +16,13 @@ _MEDIA: dict[str, tuple[str, str, str | None]] = {
     "messages": ('"image"', '"document"', None),
 }
 """Substrings of bodies with pictures, files and sound, by format."""
-_EARLIER_PICTURES = {"responses": ('"image_generation_call"', '"computer_screenshot"')}
-"""Substrings of bodies with pictures of earlier turns. They are not text either, and the model need not read images."""
+_OTHER_MEDIA = {
+    "chat": ('"video_url"', '"video"', '"audio_url"', '"document_url"', '"file_url"', '"image"'),
+    "responses": ('"image_generation_call"', '"computer_screenshot"', '"input_video"'),
+    "messages": ('"video"',),
+}
+"""Substrings of bodies with other media that are not text either: pictures of earlier turns, which the model need not
+read, and parts that only some providers know."""
 MEDIA_BYTES = 400_000
 """At most so many bytes of inline media count as prompt text, which keeps the estimate near what vendors charge. The
 text of the request counts in full."""
@@ -47,9 +52,7 @@ def needs_of(dialect: str, body: dict[str, Any], outline: str, size: int) -> Nee
     prefer_native = tools and _hosted(dialect, body.get("tools"))
     for mark in _ONLY_NATIVE[dialect]:
         prefer_native = prefer_native or mark in outline
-    if size > MEDIA_BYTES and (
-        images or files or audio or any(mark in outline for mark in _EARLIER_PICTURES.get(dialect, ()))
-    ):
+    if size > MEDIA_BYTES and (images or files or audio or any(mark in outline for mark in _OTHER_MEDIA[dialect])):
         text = _text_bytes(dialect, body)
         size = text + min(max(0, size - text), MEDIA_BYTES)
     threads = keeps_thread(dialect, body)

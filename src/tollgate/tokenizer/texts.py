@@ -14,6 +14,8 @@ AUDIO = 500
 """A voice message: about 50 s at 10 tokens a second."""
 FILE = 2000
 """A document: one or two pages, as text and picture."""
+VIDEO = 5000
+"""A short video: about 20 s at 258 tokens a second."""
 MESSAGE = 4
 """The tokens around a message: its role and separators."""
 PRIMER = 3
@@ -36,9 +38,15 @@ _MEDIA = {
     "image_generation_call": IMAGE,
     "input_audio": AUDIO,
     "audio": AUDIO,
+    "audio_url": AUDIO,
     "file": FILE,
     "input_file": FILE,
     "document": FILE,
+    "document_url": FILE,
+    "file_url": FILE,
+    "video": VIDEO,
+    "video_url": VIDEO,
+    "input_video": VIDEO,
 }
 _UNCOUNTED = frozenset(
     {
