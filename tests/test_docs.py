@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 from support.inprocess import write_config
+from support.places import ROOT
 from support.running import gateway
 from tollgate import endpoints, server
 from tollgate.cli import COMMANDS, main
@@ -37,7 +38,6 @@ from tollgate.runtime import build_runtime
 
 pytestmark = pytest.mark.usefixtures("shipped_mappings")
 
-ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 BUILDING = (ROOT / "docs" / "building.md").read_text("utf-8")
 PROVIDER_FILE = (ROOT / "docs" / "provider-file.md").read_text("utf-8")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from support.places import ROOT
+
 SOURCE = ROOT / "src" / "tollgate"
 TESTS = ROOT / "tests"
 

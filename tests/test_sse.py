@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import time
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.places import SHARED
 from tollgate.errors import UpstreamFailed
 from tollgate.sse import Decoder, Event, encode, escape_line_breaks
-
-SHARED = Path(__file__).parents[1].parent / "shared"
 
 
 def decode(*chunks: bytes) -> list[Event]:

@@ -6,17 +6,16 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.places import TRAFFIC
 from tollgate.config.pricing import Pricing
 from tollgate.tariff import Tariff, price_usage
 from tollgate.usage import MAX_TOKENS, Usage, from_hub, impossible_counts, with_whole_counts
 
-TRAFFIC = Path(__file__).parents[1].parent / "shared" / "traffic"
 BUCKETS = (
     "input",
     "cache_read",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from support.places import ROOT
 
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the bench reads Linux's /proc")

@@ -9,9 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from support.inprocess import write_unused_mappings
+from support.places import ROOT
 from tollgate.cli import main
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from support.places import ROOT
 from tollgate.config.accept import compile_accept
 from tollgate.config.gateway_schema import gateway_schema
 from tollgate.config.included import read_whole
 from tollgate.config.load import plain, read_file, read_text
 from tollgate.config.provider_schema import models_schema, provider_schema, shared_schema
 
-REPOSITORY = Path(__file__).parents[2]
-FILES = sorted((REPOSITORY / "providers").glob("**/*.yaml"))
+FILES = sorted((ROOT / "providers").glob("**/*.yaml"))
 SCHEMAS = {
     "gateway": gateway_schema(),
     "provider": provider_schema(),
@@ -33,10 +33,10 @@ def test_an_unknown_key_passes_in_no_schema(kind: str) -> None:
 
 
 def test_the_shipped_gateway_yaml_passes_the_fast_check() -> None:
-    assert compile_accept(SCHEMAS["gateway"])(read_file(REPOSITORY / "gateway.yaml").root)
+    assert compile_accept(SCHEMAS["gateway"])(read_file(ROOT / "gateway.yaml").root)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(REPOSITORY / "providers")))
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT / "providers")))
 def test_every_shipped_file_passes_the_fast_check(path: Path) -> None:
     kind = path.parent.name if path.parent.name in SCHEMAS else "provider"
     assert compile_accept(SCHEMAS[kind])((read_whole(path) if kind == "provider" else read_file(path)).root)

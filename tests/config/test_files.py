@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from support.files import write_file
+from support.places import ROOT
 from tollgate.config.build import load_gateway
 from tollgate.config.files import defaults_root, matches, unique
 from tollgate.errors import ConfigErrors
 
-REPOSITORY = Path(__file__).parents[2]
 PROVIDER = "provider: NAME\nurl: https://a.example\nspeaks: {chat: /c}\nmodels: {NAME/m: {}}\n"
 
 
@@ -116,18 +116,18 @@ def test_a_file_that_matches_several_patterns_is_read_once(folder: Path) -> None
 
 
 def test_a_checkout_uses_its_own_files_as_defaults() -> None:
-    assert defaults_root() == REPOSITORY
+    assert defaults_root() == ROOT
 
 
 def test_an_installed_package_runs_in_an_empty_folder(tmp_path: Path) -> None:
     """The layout of the wheel: the package contains `defaults/`."""
     site = tmp_path / "site"
-    shutil.copytree(REPOSITORY / "src" / "tollgate", site / "tollgate", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "src" / "tollgate", site / "tollgate", ignore=shutil.ignore_patterns("__pycache__"))
     shipped = site / "tollgate" / "defaults"
     shipped.mkdir()
-    shutil.copy(REPOSITORY / "gateway.yaml", shipped)
+    shutil.copy(ROOT / "gateway.yaml", shipped)
     for folder in ("providers", "mappings"):
-        shutil.copytree(REPOSITORY / folder, shipped / folder)
+        shutil.copytree(ROOT / folder, shipped / folder)
     empty = tmp_path / "empty"
     empty.mkdir()
     code = (
@@ -149,5 +149,5 @@ def test_an_installed_package_runs_in_an_empty_folder(tmp_path: Path) -> None:
 def test_the_wheel_includes_the_defaults(place: str) -> None:
     import tomllib
 
-    wheel = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert wheel["force-include"][place] == f"tollgate/defaults/{place}"

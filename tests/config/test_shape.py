@@ -1,11 +1,11 @@
 """The messages of `shape.py`, and that they agree with JSON Schema."""
 
 import json
-from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from support.places import ROOT
 from tollgate.config.gateway_schema import gateway_schema
 from tollgate.config.load import read_text
 from tollgate.config.provider_schema import provider_schema
@@ -15,7 +15,7 @@ from tollgate.config.shape import check_shape
 from tollgate.mapping.edits.reading import BESIDE, VERBS
 
 SCHEMAS = {"gateway": gateway_schema(), "provider": provider_schema()}
-PACKAGE = Path(__file__).parents[2] / "src" / "tollgate" / "schemas"
+PACKAGE = ROOT / "src" / "tollgate" / "schemas"
 
 
 def nodes(schema: object, path: str = ""):

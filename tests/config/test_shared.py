@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from support.files import write_file
+from support.places import ROOT
 from tollgate.config.build import load_gateway
 from tollgate.config.included import over_shared
 from tollgate.config.load import plain, read_text
@@ -257,7 +258,7 @@ def test_a_runtime_failure_is_located_in_its_file(files):
 def test_the_examples_of_the_shipped_marked_text_file_pass(tmp_path):
     from tollgate.mapping.provider import run_provider_examples
 
-    shipped = Path(__file__).parents[2] / "providers"
+    shipped = ROOT / "providers"
     own = (shipped / "vllm.yaml").read_text().replace("shared: [", "shared: [shared/marked-text.yaml, ")
     shutil.copytree(shipped / "shared", tmp_path / "providers" / "shared")
     (tmp_path / "providers" / "vllm.yaml").write_text(own)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support.places import ROOT
 from tollgate.cli.check import check
 from tollgate.config.build import Loaded, load_gateway, load_mappings
 from tollgate.config.gateway_schema import gateway_schema
@@ -14,13 +15,12 @@ from tollgate.config.load import Map, plain, read_text
 from tollgate.config.provider_warnings import provider_warnings
 from tollgate.config.shape import check_shape
 
-REPOSITORY = Path(__file__).parents[2]
-PROVIDERS = sorted((REPOSITORY / "providers").glob("**/*.yaml"))
+PROVIDERS = sorted((ROOT / "providers").glob("**/*.yaml"))
 
 
 @pytest.fixture(scope="module")
 def loaded() -> Loaded:
-    return load_gateway(REPOSITORY / "gateway.yaml", environ={}, everything=True)
+    return load_gateway(ROOT / "gateway.yaml", environ={}, everything=True)
 
 
 def uncommented(text: str) -> str:
@@ -39,7 +39,7 @@ def test_no_shipped_provider_has_a_warning_when_it_is_on(loaded: Loaded) -> None
 
 
 def test_mappings_that_are_not_needed_are_only_listed() -> None:
-    mappings = load_mappings(REPOSITORY / "gateway.yaml", environ={}, needed={"chat", "cohere"}).mappings
+    mappings = load_mappings(ROOT / "gateway.yaml", environ={}, needed={"chat", "cohere"}).mappings
     assert [name for name, document in mappings.items() if document.text] == [
         "chat",
         "cohere",
@@ -67,7 +67,7 @@ def test_every_chat_and_embedding_model_has_a_price(loaded: Loaded) -> None:
 
 
 def test_the_gateway_file_documents_every_key_with_its_default() -> None:
-    document = read_text(uncommented((REPOSITORY / "gateway.yaml").read_text("utf-8")), "gateway.yaml")
+    document = read_text(uncommented((ROOT / "gateway.yaml").read_text("utf-8")), "gateway.yaml")
     problems, root = check_shape(document, "gateway")
     assert [problem.render() for problem in document.problems + problems] == []
     written = plain(root, floats=True)
@@ -86,12 +86,12 @@ def test_the_gateway_file_documents_every_key_with_its_default() -> None:
 
 
 def test_the_shipped_gateway_file_sets_nothing() -> None:
-    root = read_text((REPOSITORY / "gateway.yaml").read_text("utf-8"), "gateway.yaml").root
+    root = read_text((ROOT / "gateway.yaml").read_text("utf-8"), "gateway.yaml").root
     assert isinstance(root, Map)
     assert root.entries == {}
 
 
-@pytest.mark.parametrize("path", [REPOSITORY / "gateway.yaml", *PROVIDERS], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [ROOT / "gateway.yaml", *PROVIDERS], ids=lambda path: path.name)
 def test_every_file_names_its_schema_for_editors(path: Path) -> None:
     first = path.read_text("utf-8").splitlines()[0]
     schema = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", first)
@@ -101,6 +101,6 @@ def test_every_file_names_its_schema_for_editors(path: Path) -> None:
 
 def test_every_example_of_every_shipped_file_passes() -> None:
     """Including those of providers that are off. `tests/mappings` runs only those of mappings."""
-    report = check(REPOSITORY / "gateway.yaml")
+    report = check(ROOT / "gateway.yaml")
     assert [problem.render() for problem in report.problems] == []
     assert report.compiled is not None and len(report.compiled.providers) > 60

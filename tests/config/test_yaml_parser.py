@@ -1,12 +1,10 @@
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from support.places import ROOT
 from tollgate.config.yaml_parser import Parser, PlainParser
-
-ROOT = Path(__file__).parents[2]
 
 
 def events_of(parser: Any) -> list[tuple[object, ...]]:

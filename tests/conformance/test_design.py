@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from conformance.upstreams import ASKS, PATHS
 from support.inprocess import inprocess
+from support.places import SANDBOX_IMAGES
 from tollgate.config import load
 from tollgate.config.build import load_gateway
 from tollgate.mapping import emit, grammar
 
-IMAGES = (Path(__file__).resolve().parents[2] / "providers" / "sandbox-images.yaml").read_text()
 SPOKEN = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
 PROVIDERS = {
-    "sandbox-images": IMAGES,
+    "sandbox-images": SANDBOX_IMAGES,
     **{
         name: f"""
 provider: {name}

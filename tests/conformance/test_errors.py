@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from conformance.upstreams import ASKS, PATHS, provider
 from support.inprocess import inprocess
-from support.running import ROOT
+from support.places import SANDBOX_IMAGES
 
 ENDPOINTS = {**PATHS, "embeddings": "/v1/embeddings", "images": "/v1/images/generations"}
 GOOD = {
@@ -51,10 +51,9 @@ def like(got, wanted):
 async def here(tmp_path_factory):
     folder = tmp_path_factory.mktemp("errors")
     unreachable = provider("http://127.0.0.1:1/v1", "chat", name="unreachable", model="unreachable/one")
-    images = (ROOT / "providers" / "sandbox-images.yaml").read_text()
     async with inprocess(
         folder,
-        providers={"unreachable": unreachable, "sandbox-images": images},
+        providers={"unreachable": unreachable, "sandbox-images": SANDBOX_IMAGES},
         settings="server: {max_body_bytes: 20000, max_small_body_bytes: 20000}\n",
     ) as gateway:
         yield gateway

@@ -22,7 +22,8 @@ from conformance.conftest import ENGINES
 from conformance.requests import CHAT, MESSAGES, RESPONSES, chat, stats
 from support.client import Raw
 from support.inprocess import write_config
-from support.running import ROOT, free_port, start_gateway
+from support.places import ROOT
+from support.running import free_port, start_gateway
 from support.usage_files import usage_rows
 from support.waiting import until
 

@@ -24,12 +24,12 @@ from conformance.upstreams import ASKS, CELLS, FAILURES, IDS, PATHS, events, pro
 from replay.clients import complete_response, published, published_event
 from support import sdks
 from support.inprocess import SSE, inprocess, replying
+from support.places import ROOT, SANDBOX_IMAGES
 from support.stores import available_to
 from support.usage_files import rows_by_id
 from support.waiting import SECONDS, until
 from tollgate.sandbox import Sandbox
 
-ROOT = Path(__file__).resolve().parents[2]
 CLIENTS = ("chat", "responses", "messages")
 
 
@@ -863,11 +863,8 @@ async def test_27_nothing_stays_held_after_requests_were_cancelled(tmp_path):
         ).status_code == 200
 
 
-IMAGES = (ROOT / "providers" / "sandbox-images.yaml").read_text()
-
-
 async def test_28_an_image_job_is_charged_once_however_often_it_is_polled(tmp_path):
-    async with inprocess(tmp_path, providers={"sandbox-images": IMAGES}) as here:
+    async with inprocess(tmp_path, providers={"sandbox-images": SANDBOX_IMAGES}) as here:
         job = (
             await here.post(
                 "/v1/images/generations", {"model": "sandbox/draw", "input": {"prompt": "[[duration=300ms]] a cat"}}
@@ -895,7 +892,7 @@ async def test_28_an_image_job_is_charged_once_however_often_it_is_polled(tmp_pa
 
 
 async def test_29_images_are_priced_by_what_was_produced(tmp_path):
-    async with inprocess(tmp_path, providers={"sandbox-images": IMAGES}) as here:
+    async with inprocess(tmp_path, providers={"sandbox-images": SANDBOX_IMAGES}) as here:
         for count in (1, 3):
             before = here.balance()
             done = (

@@ -10,7 +10,6 @@ import json
 import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,11 +18,11 @@ import pytest_asyncio
 
 from conformance.upstreams import provider
 from support.inprocess import inprocess, replying
+from support.places import SANDBOX_IMAGES
 from tollgate.ledger.keys import is_well_formed, mint
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-IMAGES = (Path(__file__).resolve().parents[2] / "providers" / "sandbox-images.yaml").read_text()
 LEGACY = 'server: {legacy_base_urls: ["https://old.example/api/gateway/v1", "https://older.example/llm/v1"]}\n'
 HELLO = [{"role": "user", "content": "hi"}]
 CALLS: dict[str, tuple[str, str, Any]] = {
@@ -57,7 +56,7 @@ def bearer(key: str) -> dict[str, str]:
 async def here(tmp_path_factory):
     """One gateway for the whole file: tests that need credits of their own create an account."""
     async with inprocess(
-        tmp_path_factory.mktemp("access"), providers={"sandbox-images": IMAGES}, settings=LEGACY
+        tmp_path_factory.mktemp("access"), providers={"sandbox-images": SANDBOX_IMAGES}, settings=LEGACY
     ) as opened:
         yield opened
 

@@ -17,6 +17,7 @@ import pytest_asyncio
 
 from conformance.shapes import shape
 from support.inprocess import inprocess, replying
+from support.places import SANDBOX_IMAGES
 from support.usage_files import rows_by_id
 from tollgate.config.model import Gateway
 from tollgate.config.provider_schema import DISCOVER_EVERY
@@ -26,7 +27,6 @@ from tollgate.tools.calls import WAIT_SECONDS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-IMAGES = (Path(__file__).resolve().parents[2] / "providers" / "sandbox-images.yaml").read_text()
 ONLY = """
 provider: only-{name}
 url: app://sandbox/v1
@@ -50,7 +50,7 @@ COUNTS = {"prompt_tokens": int, "completion_tokens": int, "total_tokens": int}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def here(tmp_path_factory):
     async with inprocess(
-        tmp_path_factory.mktemp("answers"), providers={**PROVIDERS, "sandbox-images": IMAGES}
+        tmp_path_factory.mktemp("answers"), providers={**PROVIDERS, "sandbox-images": SANDBOX_IMAGES}
     ) as opened:
         yield opened
 

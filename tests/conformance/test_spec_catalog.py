@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +10,11 @@ import pytest_asyncio
 
 from conformance.shapes import shape
 from support.inprocess import inprocess
+from support.places import SANDBOX_IMAGES
 from support.usage_files import rows_by_id
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-IMAGES = (Path(__file__).resolve().parents[2] / "providers" / "sandbox-images.yaml").read_text()
 ACME = """
 provider: acme
 url: app://sandbox/v1
@@ -102,7 +101,7 @@ IMAGE = {
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def here(tmp_path_factory):
     async with inprocess(
-        tmp_path_factory.mktemp("catalog"), providers={"acme": ACME, "sandbox-images": IMAGES}
+        tmp_path_factory.mktemp("catalog"), providers={"acme": ACME, "sandbox-images": SANDBOX_IMAGES}
     ) as opened:
         yield opened
 

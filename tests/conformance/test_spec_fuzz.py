@@ -10,7 +10,6 @@ import json
 import logging
 import random
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from conformance import bodies
 from conformance.fuzzing import ROUNDS, SEED, judge_stream
 from support.inprocess import inprocess, replying
 from support.mutate import mutated
+from support.places import SANDBOX_IMAGES
 from support.stores import available_to
 from support.usage_files import rows_by_id
 from support.waiting import SECONDS
@@ -68,8 +68,7 @@ def _provider(name: str) -> str:
 @pytest.fixture
 async def here(tmp_path):
     refusing = replying(400, b'{"message": "refused", "error": {"message": "refused"}}')
-    images = Path(__file__).parents[2] / "providers" / "sandbox-images.yaml"
-    providers = {name: _provider(name) for name in (*SPOKEN, *REFUSING)} | {"sandbox-images": images.read_text()}
+    providers = {name: _provider(name) for name in (*SPOKEN, *REFUSING)} | {"sandbox-images": SANDBOX_IMAGES}
     async with inprocess(
         tmp_path, providers=providers, apps={"refusing": refusing}, settings="fetch: {seconds: 1}\n"
     ) as opened:

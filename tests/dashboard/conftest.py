@@ -14,15 +14,14 @@ import httpx
 import pytest
 
 from support.inprocess import Here, inprocess
+from support.places import SANDBOX_IMAGES
 
 from .browser import Browser
-
-IMAGES = (Path(__file__).resolve().parents[2] / "providers" / "sandbox-images.yaml").read_text()
 
 
 def gateway(directory: Path) -> contextlib.AbstractAsyncContextManager[Here]:
     """A gateway with its state in `directory`, the sandbox and its image models."""
-    return inprocess(directory, providers={"sandbox-images": IMAGES})
+    return inprocess(directory, providers={"sandbox-images": SANDBOX_IMAGES})
 
 
 @contextlib.asynccontextmanager

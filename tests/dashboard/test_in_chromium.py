@@ -11,15 +11,14 @@ import json
 import re
 import shutil
 import time
-from pathlib import Path
 
 import pytest
 
 from support.inprocess import write_config
+from support.places import ROOT, SANDBOX_IMAGES
 from support.running import gateway
 from support.waiting import wait_until
 
-ROOT = Path(__file__).resolve().parents[2]
 ARTEFACTS = ROOT / "ci-artifacts"
 PAGES = {
     "overview": "",
@@ -83,8 +82,7 @@ def close_pages(chromium):
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gateway")
-    images = (ROOT / "providers" / "sandbox-images.yaml").read_text()
-    config = write_config(folder, providers={"sandbox-images": images, "tiered": TIERED})
+    config = write_config(folder, providers={"sandbox-images": SANDBOX_IMAGES, "tiered": TIERED})
     config.write_text(config.read_text().replace("store: {", "store: {publish_seconds: 0.2, apply_seconds: 0.1, "))
     long = "unbroken" * 9
     (folder / "mappings").mkdir(exist_ok=True)

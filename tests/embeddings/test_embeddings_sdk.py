@@ -9,7 +9,8 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError, OpenAI
 
 from support.inprocess import write_unused_mappings
-from support.running import ROOT, gateway
+from support.places import ROOT
+from support.running import gateway
 from upstream.scripted import ok, upstream
 
 

@@ -5,13 +5,11 @@ import base64
 import contextlib
 import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from support.inprocess import inprocess, write_unused_mappings
-
-TRAFFIC = Path(__file__).resolve().parents[2].parent / "shared" / "traffic"
+from support.places import TRAFFIC
 
 if not TRAFFIC.is_dir():
     pytest.skip(f"no recorded traffic beside the repository ({TRAFFIC})", allow_module_level=True)

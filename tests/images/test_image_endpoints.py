@@ -3,15 +3,14 @@
 import contextlib
 import errno
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 
 from support.inprocess import inprocess, write_unused_mappings
+from support.places import SANDBOX_IMAGES
 from support.stores import available_to
 from support.usage_files import rows_by_id
 
-SANDBOX = (Path(__file__).resolve().parents[2] / "providers" / "sandbox-images.yaml").read_text()
 JOB = {"model": "sandbox/draw", "input": {"prompt": "a cat"}}
 
 
@@ -25,7 +24,7 @@ def deep(levels):
 @contextlib.asynccontextmanager
 async def gateway(folder):
     write_unused_mappings(folder)
-    async with inprocess(folder, providers={"sandbox-images": SANDBOX}) as app:
+    async with inprocess(folder, providers={"sandbox-images": SANDBOX_IMAGES}) as app:
         yield app
 
 

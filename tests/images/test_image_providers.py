@@ -3,10 +3,10 @@
 import json
 import re
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 
+from support.places import ROOT
 from tollgate.config.included import read_whole
 from tollgate.config.load import plain
 from tollgate.config.provider import read_provider
@@ -15,7 +15,6 @@ from tollgate.config.shape import check_shape
 from tollgate.mapping.images import IMAGE_EXAMPLES
 from tollgate.mapping.provider import compile_provider, run_provider_examples
 
-ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted(path for path in (ROOT / "providers").glob("*.yaml") if "images" in read_whole(path).root.entries)
 
 

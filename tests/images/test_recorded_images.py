@@ -5,14 +5,12 @@ import asyncio
 import contextlib
 import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from support.inprocess import inprocess, write_unused_mappings
+from support.places import ROOT, TRAFFIC
 
-ROOT = Path(__file__).resolve().parents[2]
-TRAFFIC = ROOT.parent / "shared" / "traffic"
 SECRETS = {name: "test-secret" for name in ("REPLICATE_API_TOKEN", "FAL_KEY", "BFL_API_KEY", "OPENAI_API_KEY")}
 
 if not TRAFFIC.is_dir():

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from support.places import ROOT
 from support.usage_files import READ_STATEMENT
 from tollgate.ledger.reports import REPORTS
 from tollgate.ledger.usage_row import COLUMNS, base_type
 
-PAGE = (Path(__file__).parents[2] / "docs" / "usage.md").read_text()
+PAGE = (ROOT / "docs" / "usage.md").read_text()
 
 
 def test_the_table_of_columns_matches_the_code() -> None:

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.places import SHARED
 from tollgate.config.load import plain, read_file, read_text
 from tollgate.errors import BadRequest, ConfigErrors
 from tollgate.mapping.context import Context
 from tollgate.mapping.edits import chain, compile_edits
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "edits"
-EXAMPLES = Path(__file__).parents[2].parent / "shared" / "mapping-examples"
+EXAMPLES = SHARED / "mapping-examples"
 
 
 def edits(text, of="request", **more):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.places import ROOT
 from tollgate.config.load import read_file, read_text
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import Context, StreamConverter, compile_mapping, convert_response, run_examples
@@ -17,7 +17,7 @@ from tollgate.mapping.convert import response_to_hub
 from tollgate.mapping.streams.handlers import NO_WRITER
 from tollgate.mapping.streams.marked import run_of
 
-MAPPINGS = Path(__file__).parents[2] / "mappings"
+MAPPINGS = ROOT / "mappings"
 
 
 @functools.cache

@@ -3,16 +3,14 @@
 import json
 import re
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mapping.provider_files import SMALL, compiled
+from support.places import TRAFFIC
 from tollgate.errors import ConfigErrors, UpstreamFailed
-
-TRAFFIC = Path(__file__).parents[2].parent / "shared" / "traffic"
 
 LIST = (
     SMALL

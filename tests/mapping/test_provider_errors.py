@@ -3,19 +3,18 @@
 import json
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mapping.provider_files import SMALL, compiled, offer
+from support.places import TRAFFIC
 from tollgate.config.load import read_text
 from tollgate.mapping import compile_mapping
 from tollgate.mapping.provider.error_details import read_error, retry_after, seconds_of, spent_until
 from tollgate.mapping.provider.errors import ErrorRules
 
-TRAFFIC = Path(__file__).parents[2].parent / "shared" / "traffic"
 PLAIN = ErrorRules()
 
 

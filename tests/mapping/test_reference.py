@@ -11,6 +11,7 @@ import pytest
 from jsonschema import Draft7Validator
 
 from mapping.support import document, run
+from support.places import ROOT
 from tollgate.config.load import plain, read_file
 from tollgate.mapping import Context
 from tollgate.mapping.directive_table import DIRECTIVES
@@ -20,7 +21,6 @@ from tollgate.mapping.reference import renewed
 from tollgate.mapping.scope import Unit
 from tollgate.mapping.sections import compile_file
 
-ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "mapping-reference.md"
 SCHEMA = ROOT / "src" / "tollgate" / "schemas" / "mapping.schema.json"
 AGAIN = "generate it with `python -m tollgate.mapping.write_reference`"

@@ -14,7 +14,8 @@ from typing import Any
 from mappings.shapes import check
 from replay import cells, clients, compare, read_bedrock, read_cohere, read_ollama
 from replay.facts import RequestFacts
-from replay.traffic import FOLDER, exchange, ids, read_sse
+from replay.traffic import exchange, ids, read_sse
+from support.places import TRAFFIC
 from tollgate.mapping import Context, Refused, StreamConverter, Tap, convert_request, convert_response, tap_response
 
 DIALECTS: dict[str, str] = {"bedrock": "bedrock-converse", "cohere": "cohere-chat", "ollama": "ollama-chat"}
@@ -48,9 +49,9 @@ class Recorded:
 @functools.cache
 def recorded(dialect: str) -> list[Recorded]:
     """Every exchange of a dialect."""
-    rows = json.loads((FOLDER / "index.json").read_text())["exchanges"]
+    rows = json.loads((TRAFFIC / "index.json").read_text())["exchanges"]
     return [
-        _read(json.loads((FOLDER / row["file"]).read_text())) for row in rows if row["protocol"] == DIALECTS[dialect]
+        _read(json.loads((TRAFFIC / row["file"]).read_text())) for row in rows if row["protocol"] == DIALECTS[dialect]
     ]
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 from typing import Any
 
+from support.places import ROOT
 from tollgate.config.load import read_file
 from tollgate.mapping import CompiledMapping, Context, StreamConverter, compile_mapping
 
-FOLDER = Path(__file__).resolve().parents[2] / "mappings"
+FOLDER = ROOT / "mappings"
 PROTOCOLS = ("chat", "responses", "messages", "gemini")
 FILES = tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
 """Every mapping file: the protocols, the dialects that only upstreams speak, and the embeddings formats."""

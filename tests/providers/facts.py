@@ -16,7 +16,7 @@ from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
-from providers.shipped import REPOSITORY, SHARED
+from support.places import ROOT, SHARED
 
 FACTS = SHARED / "catalog" / "models.json"
 ABSENT = "no facts about models at shared/catalog/models.json beside the repository"
@@ -59,7 +59,7 @@ def slugs() -> dict[str, str]:
 def sources() -> dict[str, str]:
     """Maps our names of providers to those in the facts, as recorded in the models files."""
     found = {}
-    for path in sorted((REPOSITORY / "providers" / "models").glob("*.yaml")):
+    for path in sorted((ROOT / "providers" / "models").glob("*.yaml")):
         head = next(line for line in path.read_text("utf-8").splitlines() if line.startswith("from:"))
         found[path.stem] = head.split("provider:")[1].strip(" {}").split(",")[0].strip()
     return found

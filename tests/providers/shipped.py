@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-from pathlib import Path
 from typing import Any
 
+from support.places import ROOT
 from tollgate.config.build import Loaded, load_gateway
 from tollgate.mapping.provider import Offer
 from tollgate.runtime import Runtime, build_runtime
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-SHARED = REPOSITORY.parent / "shared"
 CANARY = "sk-canary-0123456789"
 
 
@@ -21,7 +19,7 @@ def secrets() -> dict[str, str]:
     """A value for every secret that a provider file names."""
     names = {
         name
-        for path in (REPOSITORY / "providers").glob("*.yaml")
+        for path in (ROOT / "providers").glob("*.yaml")
         for name in re.findall(r"\$secret\.([A-Z][A-Z0-9_]*)", path.read_text("utf-8"))
     }
     values = {name: CANARY for name in names}
@@ -34,7 +32,7 @@ def secrets() -> dict[str, str]:
 
 @functools.cache
 def loaded() -> Loaded:
-    return load_gateway(REPOSITORY / "gateway.yaml", environ=secrets(), everything=True)
+    return load_gateway(ROOT / "gateway.yaml", environ=secrets(), everything=True)
 
 
 @functools.cache

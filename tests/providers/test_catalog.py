@@ -7,10 +7,11 @@ from fractions import Fraction
 import pytest
 
 from providers import facts, shipped
+from support.places import ROOT
 from tollgate.config.model import Model
 
 pytestmark = pytest.mark.skipif(not facts.FACTS.is_file(), reason=facts.ABSENT)
-PROVIDERS = sorted(path.stem for path in (shipped.REPOSITORY / "providers" / "models").glob("*.yaml"))
+PROVIDERS = sorted(path.stem for path in (ROOT / "providers" / "models").glob("*.yaml"))
 TOKENS = (
     "prompt",
     "completion",

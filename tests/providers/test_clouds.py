@@ -21,8 +21,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from providers import traffic
-from providers.shipped import REPOSITORY, offers, runtime
+from providers.shipped import offers, runtime
 from support.inprocess import inprocess
+from support.places import ROOT, TRAFFIC
 from tollgate.completions.native import native_headers
 from upstream.scripted import ok, upstream
 
@@ -37,12 +38,12 @@ AWS = {
 
 def provider_file(name: str, old: str, new: str) -> str:
     """The shipped file with another host. Its models and shared files stay where they are."""
-    text = (REPOSITORY / "providers" / f"{name}.yaml").read_text("utf-8")
+    text = (ROOT / "providers" / f"{name}.yaml").read_text("utf-8")
     assert old in text
     return (
         text.replace(old, new)
-        .replace("models_from: ", f"models_from: {REPOSITORY}/providers/")
-        .replace("shared/", f"{REPOSITORY}/providers/shared/")
+        .replace("models_from: ", f"models_from: {ROOT}/providers/")
+        .replace("shared/", f"{ROOT}/providers/shared/")
     )
 
 
@@ -129,7 +130,7 @@ async def test_a_signed_converse_stream_reaches_a_chat_client_and_is_billed(tmp_
     if recorded:
         if not traffic.exchanges():
             pytest.skip(traffic.ABSENT)
-        raw = next(traffic.FOLDER.glob("exchanges/*/bc-bedrock-023688.json"))
+        raw = next(TRAFFIC.glob("exchanges/*/bc-bedrock-023688.json"))
         blocks = [base64.b64decode(json.loads(raw.read_text())["response"]["raw_base64"])]
 
     async def script(seen, peer) -> None:

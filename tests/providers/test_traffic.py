@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from providers import facts, shipped, traffic
+from support.places import TRAFFIC
 from tollgate.mapping import Context, Refused, StreamConverter, Tap, convert_response, tap_response
 from tollgate.mapping.provider import Offer
 from tollgate.tariff import price_usage
@@ -367,12 +368,12 @@ EMBEDDINGS = {"openai-embeddings", "cohere-embed", "gemini-embeddings", "vertex-
 def test_every_recorded_embeddings_error_has_a_verdict() -> None:
     rows = [
         row
-        for row in json.loads((traffic.FOLDER / "index.json").read_text())["exchanges"]
+        for row in json.loads((TRAFFIC / "index.json").read_text())["exchanges"]
         if row["protocol"] in EMBEDDINGS and row["status"] >= 400
     ]
     assert len(rows) >= 10
     for row in rows:
-        answer = json.loads((traffic.FOLDER / row["file"]).read_text())["response"]
+        answer = json.loads((TRAFFIC / row["file"]).read_text())["response"]
         provider = shipped.runtime().providers[traffic.FILES[row["provider"]]]
         endpoint = provider.endpoints.get(row["protocol"]) or next(
             found for name, found in provider.endpoints.items() if name.endswith("embeddings")

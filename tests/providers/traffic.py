@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from providers import facts
-from replay.traffic import FOLDER, read_sse
+from replay.traffic import read_sse
+from support.places import TRAFFIC
 
 ABSENT = "no recorded traffic at shared/traffic beside the repository"
 
@@ -147,9 +148,9 @@ def _last_usage(mapping: str, events: tuple[tuple[str | None, Any], ...]) -> dic
 @functools.cache
 def exchanges() -> tuple[Exchange, ...]:
     """Every exchange of a chat-like protocol whose provider has a file here."""
-    if not (FOLDER / "index.json").is_file():
+    if not (TRAFFIC / "index.json").is_file():
         return ()
-    rows = json.loads((FOLDER / "index.json").read_text())["exchanges"]
+    rows = json.loads((TRAFFIC / "index.json").read_text())["exchanges"]
     return tuple(
         _read(row)
         for row in rows
@@ -168,7 +169,7 @@ def of(file: str) -> list[Exchange]:
 
 
 def _read(row: dict[str, Any]) -> Exchange:
-    raw = json.loads((FOLDER / row["file"]).read_text())
+    raw = json.loads((TRAFFIC / row["file"]).read_text())
     answer, endpoint = raw["response"], ENDPOINTS[row["protocol"]]
     body, sse = answer.get("body"), answer.get("sse")
     events: list[tuple[str | None, Any]] = []

@@ -22,7 +22,7 @@ from openai.lib.streaming.responses._responses import ResponseStreamState
 
 from replay import read_chat, read_messages, read_responses
 from replay.facts import Answer
-from replay.traffic import SHARED
+from support.places import SHARED
 from support.sdks import message_events, response_events
 
 OPENAPI = SHARED / "schemas" / "openai-openapi.json"

@@ -1,20 +1,18 @@
 """The recordings: which there are, and how to read one. Nothing here knows the mappings.
 
-The folder is beside the repository, or is the one in TOLLGATE_TRAFFIC; without it every replay test is skipped.
+Without their folder (`support.places.TRAFFIC`) every replay test is skipped.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared"
-FOLDER = Path(os.environ.get("TOLLGATE_TRAFFIC") or SHARED / "traffic")
-ABSENT = f"no recorded traffic at {FOLDER.parent.name}/{FOLDER.name} beside the repository"
+from support.places import TRAFFIC
+
+ABSENT = f"no recorded traffic at {TRAFFIC.parent.name}/{TRAFFIC.name} beside the repository"
 
 PROTOCOLS = {
     "openai-chat": "chat",
@@ -73,7 +71,7 @@ def read_sse(text: str) -> list[tuple[str | None, Any]]:
 @functools.cache
 def index() -> list[dict[str, Any]]:
     """The lines of the index for the four protocols of conversational models."""
-    rows = json.loads((FOLDER / "index.json").read_text())["exchanges"]
+    rows = json.loads((TRAFFIC / "index.json").read_text())["exchanges"]
     return [row for row in rows if row["protocol"] in PROTOCOLS]
 
 
@@ -81,7 +79,7 @@ def index() -> list[dict[str, Any]]:
 def exchange(exchange_id: str) -> Exchange:
     """One exchange by id."""
     row = next(row for row in index() if row["id"] == exchange_id)
-    raw = json.loads((FOLDER / row["file"]).read_text())
+    raw = json.loads((TRAFFIC / row["file"]).read_text())
     answer = raw["response"]
     return Exchange(
         id=raw["id"],
@@ -99,7 +97,7 @@ def exchange(exchange_id: str) -> Exchange:
 
 def present() -> bool:
     """Whether the recordings are there."""
-    return (FOLDER / "index.json").is_file()
+    return (TRAFFIC / "index.json").is_file()
 
 
 def ids(protocol: str) -> list[str]:
@@ -109,4 +107,4 @@ def ids(protocol: str) -> list[str]:
 
 def pairs() -> dict[str, dict[str, str]]:
     """The same conversation recorded natively in several formats: case -> recorded protocol -> exchange id."""
-    return json.loads((FOLDER / "pairs.json").read_text())["cases"]
+    return json.loads((TRAFFIC / "pairs.json").read_text())["cases"]

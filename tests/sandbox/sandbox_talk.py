@@ -6,15 +6,14 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import orjson
 
+from support.places import ROOT, SHARED
 from tollgate import sse
 from tollgate.sandbox import Sandbox
 
-ROOT = Path(__file__).parents[2]
-SCHEMAS = ROOT.parent / "shared" / "schemas" / "openai-openapi.json"
+SCHEMAS = SHARED / "schemas" / "openai-openapi.json"
 
 
 @dataclass

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from support.places import ROOT
 from tollgate.sandbox import MARKERS
 from tollgate.sandbox.controls import Call, Controls, Failure, read_controls, seconds
 
@@ -73,5 +72,5 @@ def test_durations_are_read_in_milliseconds_and_seconds():
 
 
 def test_every_marker_is_documented():
-    page = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text()
+    page = (ROOT / "docs" / "sandbox.md").read_text()
     assert [m for m, meaning in MARKERS.items() if f"| `{m}` | {meaning} |" not in page] == []

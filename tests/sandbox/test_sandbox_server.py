@@ -12,7 +12,9 @@ import urllib.error
 import urllib.request
 
 import pytest
-from sandbox_talk import ROOT, body_of, start
+from sandbox_talk import body_of, start
+
+from support.places import ROOT
 
 
 @pytest.fixture(params=["hypercorn", "uvicorn"], scope="module")

@@ -20,6 +20,7 @@ from typing import Any
 
 import httpx
 
+from support.places import ROOT
 from support.stores import close_without_storing, empty_store, reused_duckdb
 from support.waiting import until
 from tollgate.config.build import Loaded, load_gateway
@@ -203,10 +204,9 @@ def write_config(
 ) -> Path:
     """Writes a gateway.yaml into `folder`, with its state beside it; returns its path. `store` are further settings of
     the store."""
-    root = Path(__file__).resolve().parents[2]
     (folder / "providers").mkdir(parents=True, exist_ok=True)
     if sandbox:
-        (folder / "providers" / "sandbox.yaml").write_text((root / "providers" / "sandbox.yaml").read_text())
+        (folder / "providers" / "sandbox.yaml").write_text((ROOT / "providers" / "sandbox.yaml").read_text())
     for name, text in (providers or {}).items():
         (folder / "providers" / f"{name}.yaml").write_text(text)
     path = folder / "gateway.yaml"

@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from replay.traffic import FOLDER, Exchange, index
+from replay.traffic import Exchange, index
+from support.places import TRAFFIC
 
 SPOKEN = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages", "gemini": None}
 CALLED = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
@@ -53,7 +54,7 @@ speaks:
 def headers_of(exchange_id: str) -> dict[str, str]:
     """The recorded headers of an answer."""
     row = next(row for row in index() if row["id"] == exchange_id)
-    return json.loads((FOLDER / row["file"]).read_text())["response"].get("headers") or {}
+    return json.loads((TRAFFIC / row["file"]).read_text())["response"].get("headers") or {}
 
 
 @dataclass

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from support.inprocess import write_config
+from support.places import ROOT
 from tollgate.server import load
 from tollgate.start_cache import FOLDER, StartCache
 
-ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 150  # one second on an idle machine; 44 were measured with thirty processes on two cores
 _FREE_PORTS = (20_000, 32_000)
 

@@ -7,17 +7,15 @@ import json
 import struct
 import time
 import zlib
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.eventstream import message
+from support.places import TRAFFIC
 from tollgate.errors import AnswerLost, UpstreamError, UpstreamFailed
 from tollgate.upstream.framing import decoder
-
-TRAFFIC = Path(__file__).parents[2].parent / "shared" / "traffic"
 
 
 def decode(framing: str, *chunks: bytes, limit: int = 1_000_000) -> list[tuple]:
