@@ -5,7 +5,6 @@ import asyncio
 import contextlib
 import json
 from decimal import Decimal
-from pathlib import Path
 
 import httpx
 import pytest
@@ -17,14 +16,13 @@ from mcp.client.streamable_http import streamable_http_client
 
 from support.image_provider import Provider
 from support.inprocess import inprocess, write_config, write_unused_mappings
+from support.places import SANDBOX_IMAGES
 from support.running import free_port, gateway
 from support.waiting import SECONDS, until
 from tollgate.images.service import jobs_of
 from tollgate.ledger import KeyRecord
 from tollgate.tools.calls import Caller, call_tool
 
-ROOT = Path(__file__).resolve().parents[2]
-SANDBOX = (ROOT / "providers" / "sandbox-images.yaml").read_text()
 SLOW = """
 provider: slow
 images:
@@ -39,7 +37,7 @@ MODES = ["legacy", "auto", "2026-07-28"]
 @contextlib.asynccontextmanager
 async def server(folder, *, slow=None, settings="", **options):
     write_unused_mappings(folder)
-    providers = {"sandbox-images": SANDBOX, **({"slow": SLOW} if slow else {})}
+    providers = {"sandbox-images": SANDBOX_IMAGES, **({"slow": SLOW} if slow else {})}
     async with inprocess(
         folder, providers=providers, apps={"slow": Provider(slow)} if slow else {}, settings=settings, **options
     ) as app:
@@ -243,23 +241,28 @@ async def test_the_time_of_the_submission_counts_towards_the_wait(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-async def test_progress_is_reported_on_request(tmp_path, mode, monkeypatch):
-    monkeypatch.setattr("tollgate.tools.calls.WAIT_SECONDS", 1.0)
+async def test_progress_is_reported_on_request(tmp_path, mode):
     reports = []
+
+    def upstream(method, path, body):
+        """The job ends once three reports have arrived, however long that takes."""
+        status = "succeeded" if len(reports) >= 3 else "processing"
+        return 200, {"id": "j", "status": status, "images": ["https://pictures.example/1.png"]}
 
     async def record_progress(progress, total, message):
         reports.append((progress, total))
 
     async with (
-        server(tmp_path, slow=lambda *_: (200, {"id": "j", "status": "processing"})) as app,
+        server(tmp_path, slow=upstream) as app,
         assistant(app, mode) as client,
     ):
         result = await client.call_tool(
             "generate_image", {"model_id": "slow/draw", "input": {"prompt": "a"}}, progress_callback=record_progress
         )
-        assert result_of(result)["status"] == "processing"
+        assert result_of(result)["status"] == "succeeded"
     assert len(reports) >= 3
-    assert all(0 <= progress <= 1.01 for progress, _ in reports)
+    assert [progress for progress, _ in reports] == sorted({progress for progress, _ in reports}), "it only increases"
+    assert all(0 <= progress <= total for progress, total in reports)
 
 
 REQUEST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
