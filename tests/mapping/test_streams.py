@@ -254,6 +254,55 @@ def test_calls_of_one_tool_that_share_an_index_are_not_merged() -> None:
     assert arguments(sent) == {0: '{"a":1}', 1: '{"a":2}'}
 
 
+def test_calls_without_ids_that_share_an_index_are_told_apart_by_their_names() -> None:
+    sent = converted([call(0, None, "f", '{"a":1}'), call(0, None, "g", '{"a":2}'), {"stop": "end"}])
+    assert arguments(sent) == {0: '{"a":1}', 1: '{"a":2}'}
+
+
+def test_a_call_that_is_sent_once_more_under_another_index_is_one_call() -> None:
+    sent = converted([call(0, "c1", "f", '{"a":1}'), call(1, "c1", "f", '{"a":1}'), {"stop": "end"}])
+    assert arguments(sent) == {0: '{"a":1}'}
+
+
+def test_a_call_that_never_gets_a_name_is_lost_and_reported() -> None:
+    converter = StreamConverter(PLAIN, CLIENT, Context(run_id="r1", now=5))
+    events = [call(0, "c1", None, "{}"), {"d": {"text": "hm"}}, {"stop": "end"}]
+    sent = [out for event in events for out in converter.feed(event)] + converter.finish()
+    assert shape([data for _, data in sent]) == ["start", "open0", "text0", "close0", "finish", "bye"]
+    assert converter.lost == ["a tool call without a name"]
+
+
+def test_an_id_that_is_a_number_is_sent_as_text() -> None:
+    sent = converted([call(0, 7, "f", "{}"), {"stop": "end"}])
+    assert [event["id"] for event in sent if event != "bye" and event["type"] == "open"] == ["7"]
+
+
+KEYED = mapping("""
+mapping: keyed
+stream:
+  to_hub:
+    always:
+      - {$when: $.over, close: {key: $.key}}
+      - {$when: $.kind, delta: {kind: $.kind, key: $.key, id: $.id, name: $.name, text: $.text}}
+      - {$when: $.stop, stop: {reason: $.stop}}
+""")
+"""An upstream whose texts and calls have keys, and which never says that one begins."""
+CALL = {"kind": "tool_call", "key": 0, "id": "c1", "name": "f", "text": '{"a":1}'}
+
+
+def test_a_text_in_the_block_of_a_call_is_a_text_of_its_own() -> None:
+    sent = converted([CALL, {"kind": "text", "key": 0, "text": "hm"}, {"stop": "end"}], KEYED)
+    assert [event["t"] for event in sent if event != "bye" and event["type"] == "text"] == ["hm"]
+    assert arguments(sent) == {0: '{"a":1}'}
+    blank = converted([CALL, {"kind": "text", "key": 0, "text": "\n"}, {"stop": "end"}], KEYED)
+    assert shape(blank) == ["start", "open0", "args0", "close0", "finish", "bye"]
+
+
+def test_a_call_under_the_key_of_a_text_that_has_ended_is_a_call() -> None:
+    sent = converted([{"kind": "text", "key": 0, "text": "hm"}, {"key": 0, "over": True}, CALL, {"stop": "end"}], KEYED)
+    assert arguments(sent) == {1: '{"a":1}'}
+
+
 def test_parallel_calls_are_sent_as_they_arrive() -> None:
     sent = converted([call(0, "c1", "f", '{"a":1}'), call(1, "c2", "g", '{"b"')], finish=False)
     assert shape(sent)[-3:] == ["close0", "open1", "args1"], "a call with complete arguments does not delay the next"
