@@ -189,6 +189,8 @@ async def test_a_failed_generation_is_an_error_result(tmp_path, mode):
         assert result.is_error
         assert result.content[0].text == "image generation failed: NSFW content"
         assert result.structured_content["status"] == "failed"
+        shown = result_of(await client.call_tool("get_generation", {"id": result.structured_content["id"].upper()}))
+        assert (shown["status"], shown["error"], shown["images"]) == ("failed", "NSFW content", [])
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
@@ -492,6 +494,14 @@ async def test_an_unavailable_gateway_is_503_and_an_internal_error_is_500(tmp_pa
             )
             assert reply.headers["x-request-id"].startswith("req_")
         assert (await post(app)).status_code == 200
+
+
+async def test_a_stopping_gateway_refuses_calls_and_waits_for_none_that_ended(tmp_path, monkeypatch):
+    async with server(tmp_path) as app:
+        assert (await post(app)).status_code == 200
+        monkeypatch.setattr(app.services, "draining", True)
+        assert (await post(app)).status_code == 503
+        assert app.services.metrics.running == 0
 
 
 def test_a_tool_call_writes_nothing_to_the_log(tmp_path):
