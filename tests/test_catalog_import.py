@@ -128,8 +128,22 @@ def test_default_values_are_not_written():
     assert not {"upstream", "modalities", "tokenizer", "type", "dimensions"} & plain_text.keys()
 
 
+def test_an_entry_has_what_the_facts_say_of_the_model():
+    made = entry(
+        upstream_model="large-v1", tiktoken_encoding="o200k_base*", hugging_face_id="acme/large", retires="2027-01-01"
+    )
+    assert (made["context"], made["max_output"], made["created"]) == (131072, 8192, 1_700_000_000)
+    assert made["modalities"] == {"input": ["text", "image"], "output": ["text"]}
+    assert (made["upstream"], made["name"], made["encoding"]) == ("large-v1", "Large 1", "o200k_base")
+    assert (made["hugging_face_id"], made["retires"]) == ("acme/large", "2027-01-01")
+    assert made["parameters"] == ["temperature", "tools"]
+
+
 def test_the_description_is_composed_from_the_facts():
     assert entry()["description"] == "Chat model that takes images beside text and calls tools."
+    assert entry(reasoning=True, supported_parameters=[])["description"] == (
+        "Reasoning model that takes images beside text."
+    )
     assert (
         entry(type="embedding", dimensions=[256, 1536], max_dimension=1536)["description"]
         == "Embeddings of up to 1,536 dimensions."
@@ -267,6 +281,15 @@ def test_the_written_text_is_stable_and_loads():
     assert read["models"]["acme/large-1"]["price"] == {"unit": 1_000_000, "prompt": "0.30", "completion": "1.25"}
     assert read["models"]["acme/embed-1"]["dimensions"] == [2, 3]
     assert list(read["models"]) == ["acme/large-1", "acme/other:free", "acme/embed-1"]
+
+
+def test_a_price_of_several_levels_is_read_back_as_it_was_written():
+    windows = [{"hours_utc": ["00:00-01:00"], "prompt": "0.0000005"}]
+    tiers = {"flex": {"prompt": "0.0000005", "completion": "0.000001"}, "priority": {"prompt": "0.000004"}}
+    pricing = {"prompt": "0.000001", "completion": "0.000002", "unit": 1, "service_tiers": tiers, "windows": windows}
+    built = imported(offer(pricing=pricing))
+    read = plain(read_text(write(built, "acme"), "models/acme.yaml").root)
+    assert read["models"] == json.loads(json.dumps(built.models))
 
 
 def test_a_shared_parameter_list_is_written_once():
