@@ -68,6 +68,7 @@ def test_a_text_is_read(text, tree):
         ),
         ("a: " + "[" * 101 + "]" * 101, ["1:104: nested more than 100 levels deep"]),
         ("a: 1\n---\nb: 2\n", ["2:1: not readable as YAML: found another document"]),
+        ("a: 1\nb: \x07\nc: 2\n", ["2:1: character U+0007 is not allowed in YAML"]),
     ],
     ids=[
         "undefined alias",
@@ -78,6 +79,7 @@ def test_a_text_is_read(text, tree):
         "key twice",
         "too deep",
         "two documents",
+        "a control character",
     ],
 )
 def test_an_invalid_text_is_rejected_with_a_place(text, problems):

@@ -289,6 +289,10 @@ MISTAKES = {
         "vars: {region: eu}\nquery: {a: $vars.regoin}",
         "`$vars` has no field `regoin` (did you mean `region`?)",
     ),
+    "an unknown variable in an edit": (
+        "vars: {region: eu}\nrequest: [{set: {a: $vars.regoin}}]",
+        "`$vars` has no field `regoin` (did you mean `region`?)",
+    ),
     "an environment variable": (
         'query: {x: "{{ $ACME_KEY }}"}',
         "unknown name `$ACME_KEY` (an environment variable is `$secret.ACME_KEY`)",
