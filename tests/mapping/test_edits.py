@@ -277,6 +277,81 @@ def test_what_a_request_loses_is_reported(text, given, lost):
     assert run(text, given)[1] == lost
 
 
+FORMAT = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}
+MOVED = [
+    ("an object that a condition looked at", "- set: {x: 1}\n  when: $.f\n- drop: [f]", {"f": {"a": 1}}, ["f"]),
+    ("the type of an object", "- set: {x: 1}\n  when: $.f.type == 'j'\n- drop: [f]", {"f": {"type": "j"}}, []),
+    (
+        "the type and the content of an object",
+        "- set: {m: $.f.json_schema.schema}\n  when: $.f.type == 'json_schema'\n- drop: [f]",
+        {"f": FORMAT},
+        ["f.json_schema.name"],
+    ),
+    (
+        "where the condition does not hold",
+        "- set: {m: $.f.json_schema.schema}\n  when: $.f.type == 'json_schema'\n- drop: [f]",
+        {"f": {"type": "json_object"}},
+        ["f"],
+    ),
+    ("beside what is moved", "- set: {e: $.r.e}\n- drop: [r]", {"r": {"e": "low", "s": "auto"}}, ["r.s"]),
+    ("another field of the object", "- set: {e: $.r.e}\n- drop: [$.r.s]", {"r": {"e": "low", "s": "auto"}}, ["r.s"]),
+    ("a field of a moved object", "- set: {x: $.r}\n- drop: [$.r.s]", {"r": {"s": 1}}, []),
+    (
+        "beside the moved field",
+        "- set: {$.r.e: none}\n  when: $.r.on == false\n- drop: [$.r.on]",
+        {"r": {"on": False}},
+        [],
+    ),
+    (
+        "by two edits",
+        "- set: {x: $.r.a}\n- {set: {y: $.r.b}, when: $.z}\n- drop: [r]",
+        {"r": {"a": 1, "b": 2}, "z": 1},
+        [],
+    ),
+    (
+        "by one of two",
+        "- set: {x: $.r.a}\n- {set: {y: $.r.b}, when: $.z}\n- drop: [r]",
+        {"r": {"a": 1, "b": 2}},
+        ["r.b"],
+    ),
+    (
+        "within what is removed from",
+        "- set: {m: [{$each: $x in $.m}]}\n- drop: ['$.m[*].a']",
+        {"m": [{"a": 1}]},
+        ["m.a"],
+    ),
+    (
+        "from the object of the value",
+        "- set: {'$.m[*].a': {k: $parent.b}}\n- drop: ['$.m[*].b']",
+        {"m": [{"a": 0, "b": {"c": 1}}]},
+        [],
+    ),
+    (
+        "items of a list",
+        "- set: {t: '$.m[*].t'}\n- drop: [\"$.m[?(@.k == 'x')]\"]",
+        {"m": [{"k": "x", "t": 1}]},
+        ["m.k"],
+    ),
+    (
+        "items that were chosen by their kind",
+        "- set: {t: \"$.m[?(@.k == 'x')].t\"}\n- drop: [\"$.m[?(@.k == 'x')]\"]",
+        {"m": [{"k": "x", "t": 1}, {"k": "y"}]},
+        [],
+    ),
+    ("not kept", "- set: {e: $.r.e}\n  when: $.r.e\n- keep: [e]", {"r": {"e": 1, "s": 2}, "q": 1}, ["r.s", "q"]),
+    ("left out of a new document", "- set: {$: {x: $.r.e}}", {"r": {"e": 1, "s": 2}}, ["r.s"]),
+    ("out of a new document", "- set: {$: {p: $}}\n- drop: [p]", {"a": 1}, ["p"]),
+    ("replaced, with a reason", "- {set: {x: 1}, when: $.f}\n- {set: {f: 2}, why: y}", {"f": {"a": 1}}, ["f"]),
+    ("by a name", "- set: {x: {$let: {o: $.f.a}, y: $o.b}}\n- drop: [f]", {"f": {"a": {"b": 1, "c": 2}}}, ["f.a.c"]),
+    ("at any depth", "- set: {x: $.t.a}\n- drop: [$.t..s]", {"t": {"a": 1, "b": {"s": 1}}}, ["t.s"]),
+]
+
+
+@pytest.mark.parametrize(("text", "given", "lost"), [case[1:] for case in MOVED], ids=[case[0] for case in MOVED])
+def test_what_an_earlier_edit_has_moved_is_not_lost(text, given, lost):
+    assert run(text, given)[1] == lost
+
+
 @pytest.mark.parametrize("of", ["response", "stream"])
 def test_edits_of_an_answer_report_no_loss(of):
     assert run("- drop: [a]\n- keep: [b]", {"a": 1, "c": 1}, of)[1] == []

@@ -2,7 +2,7 @@
 
 `reads.py` has the places that a section reads. Several places can stand for one value: the parameters of the functions
 that it is passed to, the cases that its labels choose. So a document is walked with a set of places for each value in
-it; such a set is a `_State`. What no place of the set stands for is lost, unless `harmless.py` excludes it.
+it; such a set is a `State`. What no place of the set stands for is lost, unless `harmless.py` excludes it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OTHER = "\x00other"
 
 Path = tuple["Path", str | None] | None
 """The way to a value: that of its container, and the name of its field, or None for the items of a list."""
-Inside = tuple[tuple[str, "_State | None"], ...]
+Inside = tuple[tuple[str, "State | None"], ...]
 """Fields to walk into, with the state for their value; None if the field is not read."""
 
 
@@ -34,8 +34,8 @@ class Walker:
         self._root = root
         self._ignored = ignored
         self._harmless = harmless or {}
-        self._states: dict[tuple[frozenset[Reads], frozenset[Switch], frozenset[str]], _State] = {}
-        self._start: _State | None = None
+        self._states: dict[tuple[frozenset[Reads], frozenset[Switch], frozenset[str]], State] = {}
+        self._start: State | None = None
 
     def reads_field(self, name: str) -> bool:
         """Whether any line of the section reads this field of the document, or all of the document."""
@@ -57,13 +57,24 @@ class Walker:
 
     def state(
         self, places: Iterable[Reads], followed: frozenset[Switch] = frozenset(), ignored: frozenset[str] = frozenset()
-    ) -> _State:
+    ) -> State:
         """The state for a set of places; equal sets share one state."""
         key = (standing_for(places), followed, ignored)
-        return self._states.get(key) or self._states.setdefault(key, _State(self, *key))
+        return self._states.get(key) or self._states.setdefault(key, State(self, *key))
 
 
-def _walk(value: dict[str, Any], state: _State, path: Path, found: dict[str, None], depth: int) -> None:
+def unread(value: object, state: State, name: str) -> list[str]:
+    """The paths of what is not read of a value, which is called `name` as a whole. They do not tell lists from objects,
+    as the names of what edits remove."""
+    found: dict[str, None] = {}
+    if type(value) is dict:
+        _walk(value, state, (None, name), found, 0)
+    elif type(value) is list:
+        _walk_items(value, state, (None, name), found, 0)
+    return list(dict.fromkeys(path.replace("[]", "") for path in found))
+
+
+def _walk(value: dict[str, Any], state: State, path: Path, found: dict[str, None], depth: int) -> None:
     """Note what is not read in an object."""
     names = tuple(value)
     shape = state.shapes.get(names) or state.shape(names)
@@ -89,7 +100,7 @@ def _walk(value: dict[str, Any], state: _State, path: Path, found: dict[str, Non
             _walk_items(below, child, (path, name), found, depth + 1)
 
 
-def _walk_items(value: list[Any], state: _State, path: Path, found: dict[str, None], depth: int) -> None:
+def _walk_items(value: list[Any], state: State, path: Path, found: dict[str, None], depth: int) -> None:
     """Note what is not read in a list."""
     items = state.items()
     if state.whole or depth > _DEPTH:
@@ -116,7 +127,7 @@ def _note(found: dict[str, None], path: Path, value: object = True) -> None:
 
 
 @dataclass(eq=False, slots=True)
-class _State:
+class State:
     """A set of places that all stand for one value. The states below it are made when a document first needs them,
     and kept."""
 
@@ -134,9 +145,9 @@ class _State:
     shapes: dict[tuple[str, ...], _Shape] = field(default_factory=dict)
     """By the names of an object's fields."""
     _switches: frozenset[Switch] = field(init=False)
-    _cases: dict[str | None, _State] = field(default_factory=dict)
-    _fields: dict[str, _State] = field(default_factory=dict)
-    _items: _State | None = None
+    _cases: dict[str | None, State] = field(default_factory=dict)
+    _fields: dict[str, State] = field(default_factory=dict)
+    _items: State | None = None
     _known: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
@@ -162,19 +173,19 @@ class _State:
         fields = ((name, self._field(name)) for name in names if name not in self._ignored)
         return tuple((name, child) for name, child in fields if child is None or not child.whole)
 
-    def _field(self, name: str) -> _State | None:
+    def _field(self, name: str) -> State | None:
         found = self._fields.get(name)
         if found is None and (places := [place.fields[name] for place in self._places if name in place.fields]):
             found = self._fields[name] = self._walker.state(places)
         return found
 
-    def items(self) -> _State | None:
+    def items(self) -> State | None:
         """The state of a list's items; None if no item is read."""
         if self._items is None and (places := [place.items for place in self._places if place.items is not None]):
             self._items = self._walker.state(places)
         return self._items
 
-    def case(self, label: str | None) -> _State:
+    def case(self, label: str | None) -> State:
         """The state of an object with this label, with none, or with `_OTHER`."""
         found = self._cases.get(label)
         if found is None:
@@ -189,7 +200,7 @@ class _Shape:
 
     __slots__ = ("_names", "_state", "cases", "further", "inside", "labels", "name", "unread")
 
-    def __init__(self, state: _State, names: tuple[str, ...]) -> None:
+    def __init__(self, state: State, names: tuple[str, ...]) -> None:
         while state.path and state.path[0] not in names:
             state = state.case(None)
         self._state = state

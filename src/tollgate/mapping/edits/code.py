@@ -35,15 +35,22 @@ class EditWriter:
         """`name(D, C)`: returns the document after the edits. Gives the fields that are not the caller's."""
         code = self._unit.module.function(f"{name}(D, C)", line)
         code.add("d, own = D, False", line)
+        start = len(code.lines)
+        flags: list[str] = []
         for edit in edits:
-            reads = Reads()
+            reads, ran = Reads(), f"ran{len(flags)}"
             if edit.when is None:
                 self._apply(code, edit, reads)
-            else:
-                place = self._place(code, edit.when.mark.line, reads)
-                with place.block(f"if {when.test(place.site, edit.when).py}"):
-                    self._apply(code, edit, reads)
-            self._losses.made(edit, reads)
+                self._losses.made(edit, reads, ran)
+                continue
+            place = self._place(code, edit.when.mark.line, reads)
+            with place.block(f"if {when.test(place.site, edit.when).py}"):
+                self._apply(code, edit, reads)
+                if self._losses.made(edit, reads, ran):
+                    flags.append(ran)
+                    place.add(f"{ran} = True")
+        if flags:
+            code.lines.insert(start, (1, f"{' = '.join(flags)} = False", line))
         code.add("return d", line)
         return self._losses.own
 

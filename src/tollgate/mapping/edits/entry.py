@@ -13,9 +13,10 @@ from tollgate.mapping.edits.losses import Losses
 from tollgate.mapping.edits.place import Place, Slot
 from tollgate.mapping.edits.reading import VERBS, Edit, Entry
 from tollgate.mapping.harmless import NO_LOSS
-from tollgate.mapping.path_code import loop
+from tollgate.mapping.mentions import mentions
+from tollgate.mapping.path_code import loop, reads_of
 from tollgate.mapping.paths import Descend, Slice, Step, has_item
-from tollgate.mapping.reads import Reads
+from tollgate.mapping.reads import Places, Reads
 from tollgate.mapping.scope import Site, Var
 
 _WHOLE = re.compile(r"\$(?:parent)?(?![\w.\[$])")
@@ -56,8 +57,7 @@ class EntryWriter:
             new = place.temp("n")
             place.add(f"{new} = {made}")
             with place.block(f"if type({new}) is dict"):
-                if not reads.whole:
-                    self.losses.report_all_but(place, frozenset(reads.fields))
+                self.losses.report_all_but(place, frozenset(), reads)
                 place.add(f"d, own = {new}, False")  # it may be a part of the previous document
 
         self._value(Slot(place, place.document, place.document, put))
@@ -188,7 +188,7 @@ class EntryWriter:
             return
         if self.edit.verb == "drop":
             with place.block(f"if {key!r} in {owner}"):
-                self.losses.report(place, self.entry, f"{owner}[{key!r}] not in {NO_LOSS!r}")
+                self.losses.report(place, self.entry, f"{owner}[{key!r}]", f"{owner}[{key!r}] not in {NO_LOSS!r}")
                 place.add(f"del {own()}[{key!r}]")
             return
         value = place.temp("v")
@@ -198,7 +198,7 @@ class EntryWriter:
             place.add(f"{own()}[{key!r}] = {made}")
 
         def take_out() -> None:
-            self.losses.report(place, self.entry)
+            self.losses.report(place, self.entry, value)
             place.add(f"{own()}.pop({key!r}, None)")
 
         self._value(Slot(place, value, place.document if owner == "d" else owner, put, take_out))
@@ -216,12 +216,21 @@ class EntryWriter:
         """The verb's work on one value. A `set` with a `why` reports a loss if it replaces something."""
 
         def put(made: str) -> None:
-            self.losses.report(slot.place, self.entry, f"{slot.value} is not None and {slot.value} != {made}")
+            replaced = f"{slot.value} is not None and {slot.value} != {made}"
+            self.losses.report(slot.place, self.entry, slot.value, replaced)
             slot.put(made)
 
         assert self.entry.value is not None
+        slot = replace(slot, parent_places=self._parent())
         target = replace(slot, put=put) if self.edit.verb == "set" and self.edit.why else slot
         values.write(target, self.edit.verb, self.entry.value)
+
+    def _parent(self) -> Places:
+        """Where in the document the object is that `$parent` reads; nowhere if the value does not read it."""
+        steps, places = self.entry.steps, self.place.site.scope.names[""].places
+        if self.entry.value is None or not mentions(self.entry.value, "parent"):
+            return ()
+        return () if any(isinstance(step, Descend) for step in steps) else reads_of(places, steps[:-1])
 
     def _drop_items(self, value: str, new: str, step: Step) -> None:
         """Remove items of a list (or fields of an object) by index or filter."""
@@ -231,7 +240,8 @@ class EntryWriter:
         with self._each(value, step, key, item):
             place.add(f"{gone}.add({key})")
         with place.block(f"if {gone}"):
-            self.losses.report(place, self.entry)
+            with place.block(f"for {key} in sorted({gone}, key=str)"):
+                self.losses.report(place, self.entry, f"{value}[{key}]")
             if isinstance(step, int) and step < 0:
                 place.add(f"{gone} = {{len({value}) + {step}}}")
             with place.block(f"if type({value}) is list"):

@@ -1,4 +1,4 @@
-"""Reports what the edits of a request remove as lost, unless an earlier edit has read it to put it elsewhere."""
+"""Reports what the edits of a request remove as lost, unless an earlier edit has moved it (`moves.py`)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tollgate.config.load import plain
+from tollgate.mapping.edits.moves import ALWAYS, Move, Rest, RestOfFields, is_whole
 from tollgate.mapping.edits.place import Place
 from tollgate.mapping.edits.reading import VERBS, Edit, Entry
 from tollgate.mapping.harmless import NO_LOSS
@@ -43,40 +44,54 @@ class Losses:
 
     def __init__(self, *, of_request: bool) -> None:
         self._of_request = of_request
-        self._moved: set[str] = set()
-        """Top-level fields that an earlier edit has read: removing them afterwards loses nothing."""
-        self._all_moved = False
-        """An earlier edit has put the whole document somewhere."""
+        self._moves: list[Move] = []
         self.own = OwnFields()
 
-    def made(self, edit: Edit, reads: Reads) -> None:
-        """An edit has been written, which read `reads` of the document."""
+    def made(self, edit: Edit, reads: Reads, ran: str) -> bool:
+        """An edit has been written, which read `reads` of the document. Gives whether local `ran` must say if it ran,
+        because it may have moved something."""
         if VERBS[edit.verb].puts:
-            self._moved |= set(reads.fields)
-            self._all_moved = self._all_moved or reads.whole
             tops = [_top(entry) for entry in edit.entries]
             named, whole = frozenset(top for top in tops if top is not None), None in tops
-            self.own |= OwnFields(others=named, whole=whole) if _reads(reads) else OwnFields(named, whole=whole)
+            some = _reads(reads)
+            if whole and edit.when is None:
+                self._moves.clear()  # they moved things within a document that is gone
+            self.own |= OwnFields(others=named, whole=whole) if some else OwnFields(named, whole=whole)
+            if some and self._of_request:
+                self._moves.append(Move(reads, [entry.steps for entry in edit.entries], ran if edit.when else ALWAYS))
+                return edit.when is not None
         elif edit.verb == "rename":
             self.own |= OwnFields(others=frozenset(str(plain(e.value)) for e in edit.entries if e.value is not None))
+        return False
 
-    def report(self, place: Place, entry: Entry, condition: str = "") -> None:
-        """Write code that reports what an edit removes, unless it was read before or is never lost."""
-        first = entry.steps[0] if entry.steps else ""
-        if not self._of_request or self._all_moved or first in self._moved:
+    def report(self, place: Place, entry: Entry, value: str, condition: str = "") -> None:
+        """Write code that reports `value`, which an edit removes, unless it was moved before or is never lost."""
+        if not self._of_request or len(entry.steps) == 1 and entry.steps[0] in NEVER_LOST:
             return
-        if len(entry.steps) == 1 and first in NEVER_LOST:
+        inside = any(isinstance(step, Descend) for step in entry.steps)  # of a function, which sees no locals of ours
+        known = [(move, move.of(entry.steps)) for move in self._moves if not inside or move.ran == ALWAYS]
+        moved = [(move.ran, places) for move, places in known if places]
+        if any(ran == ALWAYS and is_whole(places) for ran, places in moved):
             return
         with place.block(f"if {condition}") if condition else nullcontext():
-            place.add(f"C.lose({lost_name(entry)!r})")
+            if not moved:
+                place.add(f"C.lose({lost_name(entry)!r})")
+                return
+            rest = place.site.unit.module.constant(Rest(lost_name(entry), [places for _, places in moved]), "rest_")
+            place.add(f"{rest}({value}, ({''.join(f'{ran}, ' for ran, _ in moved)}), C)")
 
-    def report_all_but(self, place: Place, kept: frozenset[str]) -> None:
-        """Write code that reports all of the document except the `kept` fields."""
-        if not self._of_request or self._all_moved:
+    def report_all_but(self, place: Place, kept: frozenset[str], reads: Reads | None = None) -> None:
+        """Write code that reports all of the document except the `kept` fields, and what this edit `reads` itself."""
+        if not self._of_request:
             return
-        known = place.site.unit.module.constant(NEVER_LOST | self._moved | kept)
-        with place.block("for gone in d"):
-            place.add(f"if gone not in {known} and d[gone] not in {NO_LOSS!r}: C.lose(gone)")
+        moves = self._moves if reads is None else [*self._moves, Move(reads, ())]
+        known = place.site.unit.module.constant(NEVER_LOST | kept)
+        with place.block("for gone in d"), place.block(f"if gone not in {known} and d[gone] not in {NO_LOSS!r}"):
+            if not moves:
+                place.add("C.lose(gone)")
+                return
+            rest = place.site.unit.module.constant(RestOfFields(moves), "rest_")
+            place.add(f"{rest}(gone, d[gone], ({''.join(f'{move.ran}, ' for move in moves)}), C)")
 
 
 def lost_name(entry: Entry) -> str:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from tollgate.mapping.reads import Places
 from tollgate.mapping.scope import Site
 from tollgate.mapping.values import text_of
 
@@ -69,3 +70,5 @@ class Slot:
     """Writes the statement that stores a Python expression in its place."""
     take_out: Callable[[], None] | None = None
     """Writes the statement that removes it; None for an item of a list and for the document."""
+    parent_places: Places = ()
+    """Where in the document its container is, for the losses."""

@@ -22,8 +22,8 @@ class Verb:
     about: str
     example: str
     puts: bool = False
-    """It puts a value into the document: objects that are missing on the way are created, and what the value reads of
-    a request is not lost if a later edit removes it."""
+    """It puts a value into the document: objects that are missing on the way are created, and what the edit reads of a
+    request may be moved (`moves.py`)."""
 
 
 VERBS: dict[str, Verb] = {

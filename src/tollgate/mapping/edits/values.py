@@ -36,7 +36,7 @@ def _assign(slot: Slot, node: Node) -> None:
 
 def _lowered(slot: Slot, node: Node) -> Lowered:
     site = slot.place.site
-    scope = site.scope.with_names(Var("old", slot.value), Var("parent", slot.parent))
+    scope = site.scope.with_names(Var("old", slot.value), Var("parent", slot.parent, slot.parent_places))
     return value_of(site.inside(scope), node).take()
 
 
