@@ -156,6 +156,39 @@ models:
     assert refused.status_code == 400 and "may not be fetched" in refused.text
 
 
+@pytest.mark.parametrize("path", ["chat/completions", "messages"], ids=["native", "converted"])
+async def test_what_edits_say_without_the_bytes_is_forgotten(fetched: list[str], tmp_path: Path, path: str) -> None:
+    config = """
+provider: acme
+speaks: chat
+url: app://acme/chat
+request:
+  - set: {"$.messages[*].content[*].image_url.url": "{{ 'data:image/png;base64,' ~ ($old | inline).data }}"}
+  - drop: [temperature]
+    when: not ($.messages[0].content[0].image_url.url | starts('data:'))
+  - refuse: no picture
+    when: not ($.messages[0].content[0].image_url.url | starts('data:')) and $.top_p
+models:
+  acme/one: {price: {prompt: "0", completion: "0", unit: 1, currency: USD}}
+"""
+    image: dict[str, Any] = {"type": "image", "source": {"type": "url", "url": "https://a/x.png"}}
+    if path != "messages":
+        image = {"type": "image_url", "image_url": {"url": "https://a/x.png"}}
+    body = {
+        "model": "acme/one",
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": [image]}],
+        "temperature": 0.5,
+    }
+    seen: list[Any] = []
+    answer = b'{"choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}]}'
+    async with inprocess(tmp_path, providers={"acme": config}, apps={"acme": replying(body=answer, seen=seen)}) as here:
+        answers = [await here.post(f"/v1/{path}", {**body, **more}) for more in ({}, {"top_p": 1})]
+    assert [reply.status_code for reply in answers] == [200, 200], [reply.text for reply in answers]
+    assert [json.loads(call[3])["temperature"] for call in seen] == [0.5, 0.5]
+    assert not any("x-tollgate-dropped" in reply.headers for reply in answers)
+
+
 async def test_the_next_route_needs_no_second_download(fetched: list[str], tmp_path: Path) -> None:
     config = """
 provider: {name}

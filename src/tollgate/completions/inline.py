@@ -23,8 +23,7 @@ MAX_URLS = 16
 
 async def with_bytes(make: Callable[[], Any], context: Context, settings: Fetch, *, long: bool = False) -> Any:
     """What `make`, a conversion or edits in this context, returns once the URLs are downloaded whose bytes it needs
-    (filter `inline`), each once. What `context.wanted` holds already is downloaded before it is called. With `long` it
-    runs in a thread.
+    (filter `inline`), each once. What it loses or refuses without them does not count. With `long` it runs in a thread.
 
     Raises `BadRequest` when `make` refuses, or when URLs may not or cannot be fetched, are too many or too large.
     """

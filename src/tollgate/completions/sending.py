@@ -55,17 +55,16 @@ async def _call(exchange: Exchange, offer: Offer, stream: bool) -> Call:
     headers = offer.headers(inbound.headers, stream=stream, native=native)
     document: Any
     if native:
-        edited = exchange.sealed or exchange.minters or offer.request_edits is not None
-        long = bool(edited) and exchange.is_long()
-        document = (
-            await run_off_loop(edited_document, exchange, offer, stream)
-            if long
-            else edited_document(exchange, offer, stream)
-        )
-        if (context := exchange.attempt.context) is not None and context.wanted:
+        if exchange.sealed or exchange.minters or offer.request_edits is not None:
+            context = context_of(exchange, offer)
             document = await with_bytes(
-                lambda: edited_document(exchange, offer, stream, context), context, _fetch(exchange), long=long
+                lambda: edited_document(exchange, offer, stream, context),
+                context,
+                _fetch(exchange),
+                long=exchange.is_long(),
             )
+        else:
+            document = edited_document(exchange, offer, stream)
         headers = native_headers(inbound.headers, headers, offer.made_headers)
         url = offer.url(stream, inbound.query)
         if document is None:
@@ -90,8 +89,8 @@ def edited_document(
     exchange: Exchange, offer: Offer, stream: bool, context: Context | None = None
 ) -> dict[str, Any] | None:
     """The request when both sides speak the same protocol; None if the client's own bytes are sent. `stream`: whether
-    the route is asked for a stream, which may differ from what the client asked for. `context`: of an earlier call,
-    whose edits lacked the bytes of URLs."""
+    the route is asked for a stream, which may differ from what the client asked for. `context`: of all calls for this
+    attempt, the earlier of which lacked the bytes of URLs."""
     body, attempt = exchange.body, exchange.attempt
     other_way = stream != exchange.stream
     if (other_way or offer.marked) and type(several := body.get("n")) is int and several > 1:
@@ -142,9 +141,7 @@ async def converted_document(exchange: Exchange, offer: Offer) -> Any:
         raise
     if (edits := offer.request_edits) is not None:
         made = document
-        document = await run_off_loop(edits, made, context) if long else edits(made, context)
-        if context.wanted:
-            document = await with_bytes(lambda: edits(made, context), context, _fetch(exchange), long=long)
+        document = await with_bytes(lambda: edits(made, context), context, _fetch(exchange), long=long)
     read_tier = offer.mapping.sent_tier
     attempt.tier_sent = read_tier is not None and read_tier(document, context) is not None
     if offer.usage.words is not None:
