@@ -3,7 +3,9 @@
 import orjson
 import pytest
 
+from support.inprocess import inprocess, replying
 from tollgate.completions.body import check_fields, read_json
+from tollgate.completions.converted_fields import check_converted
 from tollgate.config.settings import Server
 from tollgate.errors import BadRequest
 from tollgate.json_bounds import MAX_DEPTH
@@ -303,3 +305,66 @@ def test_unknown_fields_and_nulls_are_accepted(dialect, change):
         "responses": {"model": "m", "input": [{"role": "user", "content": "x"}]},
     }
     assert check_fields(dialect, {**needed[dialect], **change}) is None
+
+
+@pytest.mark.parametrize(
+    ("client_format", "more", "message"),
+    [
+        ("chat", {"reasoning": "high"}, "reasoning is text; an object is wanted"),
+        ("chat", {"thinking": True}, "thinking is a boolean; an object is wanted"),
+        ("chat", {"thinking": {"type": 1}}, "thinking.type is an integer; text is wanted"),
+        (
+            "chat",
+            {"response_format": {"type": "json_schema", "json_schema": "x"}},
+            "response_format.json_schema is text; an object is wanted",
+        ),
+        (
+            "chat",
+            {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"tools": ["f"]}}},
+            "tool_choice.allowed_tools.tools is a list; a list of objects is wanted",
+        ),
+        ("chat", {"parallel_tool_calls": "false"}, "parallel_tool_calls is text; a boolean is wanted"),
+        ("chat", {"top_logprobs": "3"}, "top_logprobs is text; a number is wanted"),
+        ("responses", {"text": {"format": "json"}}, "text.format is text; an object is wanted"),
+        ("responses", {"include": "reasoning.encrypted_content"}, "include is text; a list is wanted"),
+        ("messages", {"metadata": {"user_id": ["u"]}}, "metadata.user_id is a list; text is wanted"),
+    ],
+)
+def test_a_type_that_a_conversion_would_not_see_is_rejected_before_it(client_format, more, message):
+    with pytest.raises(BadRequest) as caught:
+        check_converted(client_format, CHAT | more)
+    assert (caught.value.message, caught.value.param) == (message, message.partition(" is ")[0])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        CHAT | {"reasoning": None, "thinking": {"type": "enabled"}, "user": 7, "tool_choice": "auto", "acme": 1},
+        CHAT | {"response_format": {"type": "json_schema", "json_schema": {"name": "", "strict": False}}},
+        CHAT | {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{}]}}},
+    ],
+    ids=["settings", "a schema", "allowed tools"],
+)
+def test_every_other_field_may_be_converted(body):
+    check_converted("chat", body)
+
+
+async def test_only_a_converted_request_must_have_the_published_types(tmp_path):
+    """A provider of the client's own format may take other types, and says itself what it cannot read."""
+    config = """
+provider: {speaks}
+speaks: {speaks}
+url: app://acme/v1
+models:
+  {speaks}/one: {{price: {{prompt: "0", completion: "0", unit: 1, currency: USD}}}}
+"""
+    seen = []
+    answer = b'{"choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}]}'
+    providers = {speaks: config.format(speaks=speaks) for speaks in ("chat", "messages")}
+    async with inprocess(tmp_path, providers=providers, apps={"acme": replying(body=answer, seen=seen)}) as here:
+        native, converted = [
+            await here.post("/v1/chat/completions", CHAT | {"model": f"{speaks}/one", "reasoning": True})
+            for speaks in providers
+        ]
+    assert (native.status_code, converted.status_code, len(seen)) == (200, 400, 1), (native.text, converted.text)
+    assert converted.text == "reasoning is a boolean; an object is wanted"

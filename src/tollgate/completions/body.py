@@ -6,18 +6,32 @@ upstream could accept are refused; every other field passes, known or unknown.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from tollgate.completions.field_types import (
+    BOOLEAN,
+    COUNT,
+    COUNT_OR_0,
+    INTEGER,
+    LIST,
+    LOGPROBS,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    TEXT_OR_LIST,
+    TEXT_OR_OBJECT,
+    Rule,
+    found_in,
+    kind_of,
+    unfit,
+)
 from tollgate.errors import BadRequest
 from tollgate.json_bounds import too_deep, too_many
 
 if TYPE_CHECKING:
     from tollgate.config.settings import Server
-
-Check = Callable[[Any], bool]
 
 _SHORT = 2048
 """A body below this size is its own outline: searching it costs less than making one."""
@@ -41,7 +55,7 @@ def read_json(raw: bytes, server: Server) -> tuple[dict[str, Any], str]:
             f"the request body is not valid JSON: {error.msg} at line {error.lineno} column {error.colno}"
         ) from None
     if not isinstance(body, dict):
-        raise BadRequest(f"the request body is {_kind(body)}; a JSON object is wanted")
+        raise BadRequest(f"the request body is {kind_of(body)}; a JSON object is wanted")
     return body, outline_of(raw, body, server)
 
 
@@ -125,7 +139,7 @@ def check_fields(dialect: str, body: dict[str, Any]) -> None:
         if body.get(name) is None:
             if name not in body:
                 raise BadRequest(f"missing required field: {name}", param=name)
-            raise _unfit(name, "null", known[name][1])
+            raise unfit(name, "null", known[name][1])
     for name, value in body.items():
         rule = known.get(name)
         if rule is None:
@@ -133,7 +147,7 @@ def check_fields(dialect: str, body: dict[str, Any]) -> None:
             if plain in known:  # some parsers ignore case, and would read this field
                 raise BadRequest(f"unknown field {name[:100]}; did you mean {plain}?", param=name[:100])
         elif value is not None and not rule[0](value):
-            raise _unfit(name, _found(value, rule[1]), rule[1])
+            raise unfit(name, found_in(value, rule[1]), rule[1])
     if tools := body.get("tools"):
         _check_tools(tools)
     if choice := body.get("tool_choice"):
@@ -149,20 +163,20 @@ def check_fields(dialect: str, body: dict[str, Any]) -> None:
 
 def _check_messages(messages: list[Any]) -> None:
     if not messages:
-        raise _unfit("messages", "empty", "at least one message")
+        raise unfit("messages", "empty", "at least one message")
     for place, message in enumerate(messages):
         if not isinstance(message, dict):
-            raise _unfit(f"messages[{place}]", _kind(message), "an object")
+            raise unfit(f"messages[{place}]", kind_of(message), "an object")
         if not isinstance(message.get("role"), str):
-            raise _unfit(f"messages[{place}].role", _kind(message["role"]) if "role" in message else "missing", "text")
+            raise unfit(f"messages[{place}].role", kind_of(message["role"]) if "role" in message else "missing", "text")
         content = message.get("content")
         if content is None or isinstance(content, str):
             # an assistant's message may consist of tool calls only
             if content is None and message["role"] == "user" and "content" not in message:
-                raise _unfit(f"messages[{place}].content", "missing", _TEXT_OR_PARTS)
+                raise unfit(f"messages[{place}].content", "missing", _TEXT_OR_PARTS)
             continue
         if not isinstance(content, list):
-            raise _unfit(f"messages[{place}].content", _kind(content), _TEXT_OR_PARTS)
+            raise unfit(f"messages[{place}].content", kind_of(content), _TEXT_OR_PARTS)
         _check_parts(f"messages[{place}].content", content)
 
 
@@ -175,11 +189,11 @@ def _check_items(items: list[Any]) -> None:
             if type(content) is list:
                 _check_parts(f"input[{at}].content", content)
             elif content is not None and type(content) is not str and "role" in item:
-                raise _unfit(f"input[{at}].content", _kind(content), _TEXT_OR_PARTS)
+                raise unfit(f"input[{at}].content", kind_of(content), _TEXT_OR_PARTS)
             if type(item.get("output")) is list:
                 _check_parts(f"input[{at}].output", item["output"])
         elif type(item) is not str:
-            raise _unfit(f"input[{at}]", _kind(item), "an object")
+            raise unfit(f"input[{at}]", kind_of(item), "an object")
 
 
 def _check_tools(tools: list[Any]) -> None:
@@ -187,7 +201,7 @@ def _check_tools(tools: list[Any]) -> None:
         raise BadRequest(f"the request has more than {MOST_TOOLS} tools", param="tools")
     for at, tool in enumerate(tools):
         if type(tool) is not dict:
-            raise _unfit(f"tools[{at}]", _kind(tool), "an object")
+            raise unfit(f"tools[{at}]", kind_of(tool), "an object")
 
 
 def _check_choice(choice: Any) -> None:
@@ -209,108 +223,68 @@ def _check_parts(where: str, parts: list[Any]) -> None:
             kind = part.get("type")
             if type(kind) is str and kind in _TEXTS:
                 if type(part.get("text")) is not str:
-                    raise _unfit(f"{where}[{at}].text", _kind(part["text"]) if "text" in part else "missing", "text")
+                    raise unfit(f"{where}[{at}].text", kind_of(part["text"]) if "text" in part else "missing", "text")
             elif kind == "tool_result":
                 content = part.get("content")
                 if type(content) is list:
                     _check_parts(f"{where}[{at}].content", content)
                 elif content is not None and type(content) is not str:
-                    raise _unfit(f"{where}[{at}].content", _kind(content), _TEXT_OR_PARTS)
+                    raise unfit(f"{where}[{at}].content", kind_of(content), _TEXT_OR_PARTS)
         elif type(part) is not str:
-            raise _unfit(f"{where}[{at}]", _kind(part), "an object")
+            raise unfit(f"{where}[{at}]", kind_of(part), "an object")
 
 
-def _unfit(where: str, found: str, wanted: str) -> BadRequest:
-    return BadRequest(f"{where} is {found}; {wanted} is wanted", param=where)
-
-
-def _found(value: object, wanted: str) -> str:
-    """Describe `value` in words that differ from those for what is wanted."""
-    if value == "":
-        return "empty"
-    return str(value) if wanted.endswith("integer") and type(value) is int else _kind(value)
-
-
-def _kind(value: object) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "a boolean"
-    for types, word in ((str, "text"), (int, "an integer"), (float, "a number"), (list, "a list"), (dict, "an object")):
-        if isinstance(value, types):
-            return word
-    return type(value).__name__
-
-
-def _is(*types: type) -> Check:
-    return lambda value: isinstance(value, types) and not isinstance(value, bool)
-
-
-_TEXT = (lambda value: isinstance(value, str) and value != "", "text")
-_NUMBER = (_is(int, float), "a number")
-_COUNT = (lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 1, "a positive integer")
-_BOOLEAN = (lambda value: isinstance(value, bool), "a boolean")
-_LIST = (lambda value: isinstance(value, list), "a list")
-_TEXT_OR_LIST = (lambda value: isinstance(value, (str, list)), "text or a list")
-_OBJECT = (lambda value: isinstance(value, dict), "an object")
-_TEXT_OR_OBJECT = (lambda value: isinstance(value, (str, dict)), "text or an object")
-_LOGPROBS = (lambda value: isinstance(value, int) and value >= 0, "a boolean or a non-negative integer")
-"""Some providers of this format take the number of alternatives here, instead of true and `top_logprobs`."""
-
-_COMMON: dict[str, tuple[Check, str]] = {
-    "model": _TEXT,
-    "stream": _BOOLEAN,
-    "temperature": _NUMBER,
-    "top_p": _NUMBER,
-    "tools": _LIST,
-    "metadata": _OBJECT,
+_COMMON: dict[str, Rule] = {
+    "model": TEXT,
+    "stream": BOOLEAN,
+    "temperature": NUMBER,
+    "top_p": NUMBER,
+    "tools": LIST,
+    "metadata": OBJECT,
 }
-_TABLES: dict[str, tuple[tuple[str, ...], dict[str, tuple[Check, str]]]] = {
+_TABLES: dict[str, tuple[tuple[str, ...], dict[str, Rule]]] = {
     "chat": (
         ("model", "messages"),
         _COMMON
         | {
-            "messages": _LIST,
-            "max_tokens": _COUNT,
-            "max_completion_tokens": _COUNT,
-            "stop": _TEXT_OR_LIST,
-            "response_format": _OBJECT,
-            "seed": (_is(int), "an integer"),
-            "frequency_penalty": _NUMBER,
-            "presence_penalty": _NUMBER,
-            "logprobs": _LOGPROBS,
-            "tool_choice": _TEXT_OR_OBJECT,
-            "n": _COUNT,
-            "stream_options": _OBJECT,
+            "messages": LIST,
+            "max_tokens": COUNT,
+            "max_completion_tokens": COUNT,
+            "stop": TEXT_OR_LIST,
+            "response_format": OBJECT,
+            "seed": INTEGER,
+            "frequency_penalty": NUMBER,
+            "presence_penalty": NUMBER,
+            "logprobs": LOGPROBS,
+            "tool_choice": TEXT_OR_OBJECT,
+            "n": COUNT,
+            "stream_options": OBJECT,
         },
     ),
     "responses": (
         ("model",),
         _COMMON
         | {
-            "input": _TEXT_OR_LIST,
-            "instructions": _TEXT_OR_LIST,
-            "max_output_tokens": _COUNT,
-            "text": _OBJECT,
-            "reasoning": _OBJECT,
-            "tool_choice": _TEXT_OR_OBJECT,
-            "previous_response_id": _TEXT,
+            "input": TEXT_OR_LIST,
+            "instructions": TEXT_OR_LIST,
+            "max_output_tokens": COUNT,
+            "text": OBJECT,
+            "reasoning": OBJECT,
+            "tool_choice": TEXT_OR_OBJECT,
+            "previous_response_id": TEXT,
         },
     ),
     "messages": (
         ("model", "messages", "max_tokens"),
         _COMMON
         | {
-            "messages": _LIST,
-            "max_tokens": (
-                lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
-                "a non-negative integer",
-            ),
-            "system": _TEXT_OR_LIST,
-            "stop_sequences": _LIST,
-            "tool_choice": _OBJECT,
-            "thinking": _OBJECT,
-            "output_config": _OBJECT,
+            "messages": LIST,
+            "max_tokens": COUNT_OR_0,
+            "system": TEXT_OR_LIST,
+            "stop_sequences": LIST,
+            "tool_choice": OBJECT,
+            "thinking": OBJECT,
+            "output_config": OBJECT,
         },
     ),
 }

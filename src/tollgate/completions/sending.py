@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from tollgate.completions.converted_fields import check_converted
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.inline import with_bytes
 from tollgate.completions.judging import AttemptFailed, check_head
@@ -120,6 +121,7 @@ async def converted_document(exchange: Exchange, offer: Offer) -> Any:
     """The request in another protocol: converted, then the provider's edits applied."""
     attempt = exchange.attempt
     attempt.converts = True
+    check_converted(exchange.inbound.dialect, exchange.body)
     context = attempt.context = context_of(exchange, offer)
     if exchange.stream:
         # for formats whose first stream event already holds usage (PITFALLS 12)
