@@ -52,6 +52,27 @@ async def test_output_items_of_a_converted_answer_may_be_referenced(tmp_path, st
     assert json.loads(seen[-1][3])["messages"][1]["content"] == CONTENT
 
 
+async def test_a_reference_never_gets_the_item_of_another_conversation(tmp_path):
+    """Some local servers draw the ids of their answers from a thousand, and the ids of items are derived from them."""
+    texts = ["a secret of the first", "something else"]
+
+    async def app(method, url, headers, body):
+        message = {"role": "assistant", "content": texts[len(seen) % 2]}
+        seen.append(json.loads(body))
+        answer = {"id": "chatcmpl-417", "choices": [{"message": message, "finish_reason": "stop"}]}
+        return await replying(200, json.dumps(answer).encode())(method, url, headers, body)
+
+    seen = []
+    provider = "provider: acme\nspeaks: chat\nurl: app://acme/chat\nmodels:\n  acme/one: {}\n"
+    async with inprocess(tmp_path, providers={"acme": provider}, apps={"acme": app}) as here:
+        replies = [await here.post("/v1/responses", {"model": "acme/one", "input": "?"}) for _ in texts]
+        first, second = (reply.json()["output"] for reply in replies)
+        assert first[0]["id"] == second[0]["id"]
+        again = {"model": "acme/one", "input": [USER, *references_to(first), USER]}
+        reply = await here.post("/v1/responses", again)
+    assert reply.status_code == 404 and len(seen) == 2, reply.text
+
+
 async def test_an_output_item_is_available_to_its_account_only(tmp_path):
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": upstream(False, [])}) as here:
         first = await here.post("/v1/responses", ASK)

@@ -28,10 +28,14 @@ def test_an_item_without_an_id_is_not_remembered(item):
     assert remembering(item, TEXT).find("alice", "msg_1") == orjson.dumps(TEXT)
 
 
-def test_the_newest_item_with_an_id_is_found():
-    items = remembering(TEXT)
-    items.keep("alice", [{**TEXT, "content": []}])
-    assert items.find("alice", "msg_1") == orjson.dumps({**TEXT, "content": []})
+def test_an_id_of_two_items_refers_to_neither():
+    items = remembering(TEXT, TEXT)
+    assert items.find("alice", "msg_1") == orjson.dumps(TEXT), "the same item, told twice"
+    items.keep("bob", [{**TEXT, "content": []}])
+    assert items.find("alice", "msg_1") == orjson.dumps(TEXT), "another account's"
+    for _ in range(2):
+        items.keep("alice", [{**TEXT, "content": []}])
+        assert items.find("alice", "msg_1") is None
 
 
 def test_the_least_recently_used_items_are_dropped_first():

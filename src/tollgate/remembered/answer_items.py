@@ -30,15 +30,19 @@ class AnswerItems:
         """By kind, account and id."""
 
     def keep(self, owner: str, items: Iterable[Any]) -> None:
-        """Remember the output items of an answer for this account, as JSON."""
+        """Remember the output items of an answer for this account, as JSON. An id under which another item is known
+        then refers to nothing: most are derived from the answer's id, which some local servers draw from a thousand,
+        and the other item may be of another conversation."""
         for item in items:
             if isinstance(item, dict) and isinstance(item.get("id"), str):
-                written = _written(item)
-                self._memory.keep(("item", owner, item["id"]), written, len(written) + _EACH)
+                key, written = ("item", owner, item["id"]), _written(item)
+                if self._memory.find(key) not in (None, written):
+                    written = b""
+                self._memory.keep(key, written, len(written) + _EACH)
 
     def find(self, owner: str, item_id: str) -> bytes | None:
         """The item with this id that this account was given, as JSON."""
-        return self._memory.find(("item", owner, item_id))
+        return self._memory.find(("item", owner, item_id)) or None
 
     def keep_conversation(self, owner: str, response_id: str, items: list[Any], sent: int) -> None:
         """Remember a conversation that ends with this response, with the response's own items, as a JSON list. An id
