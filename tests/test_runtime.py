@@ -91,6 +91,13 @@ def test_every_route_bills_the_catalog_price(files):
     assert str(second.own_tariff.pricing.prices["prompt"]) == "2"
 
 
+def test_every_route_keeps_the_priority_and_weight_of_its_provider(files):
+    files.provider("one", 3, "1", "weight: 5\n")
+    files.provider("two", 4, "2", "weight: 7\n")
+    routes = files.build().catalog.resolve("acme/large").routes
+    assert [(route.provider, route.priority, route.weight) for route in routes] == [("one", 3, 5), ("two", 4, 7)]
+
+
 def test_a_disabled_provider_is_not_listed(files):
     del files.environ["ONE_KEY"]
     runtime = files.build()
