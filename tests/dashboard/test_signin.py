@@ -49,7 +49,15 @@ async def test_a_form_without_a_session_redirects_to_the_sign_in_page_without_re
 
 @pytest.mark.parametrize(
     "target",
-    ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/\tx", "\\\\evil.example"],
+    [
+        "//evil.example",
+        "https://evil.example",
+        "/\\evil.example",
+        "javascript:alert(1)",
+        "/\tx",
+        "/x\\y",
+        "\\\\evil.example",
+    ],
 )
 async def test_signing_in_never_redirects_to_another_site(app, browser, target):
     from tollgate import accounts

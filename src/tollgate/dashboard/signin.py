@@ -108,5 +108,5 @@ def _begin(visit: Visit) -> None:
 
 def _onward(visit: Visit, path: str) -> Response:
     """Redirect to a path on this site, which begins with one slash; otherwise to the start page."""
-    safe = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() and "\\" not in path
+    safe = path.startswith("/") and not path.startswith("//") and path.isprintable() and "\\" not in path
     return RedirectResponse(visit.state.root + (path if safe and path != "/" else ""), 303)
