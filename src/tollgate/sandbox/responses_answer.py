@@ -119,7 +119,7 @@ class ResponsesWriter:
                 "summary": self.reasoning.get("summary"),
             },
             "service_tier": tier_given(self.body) if done else self.body.get("service_tier") or "auto",
-            "text": {"format": _format(text.get("format")), "verbosity": text.get("verbosity") or "medium"},
+            "text": {"format": text.get("format") or {"type": "text"}, "verbosity": text.get("verbosity") or "medium"},
             "tools": [_tool(tool) for tool in self.body.get("tools") or []],  # type: ignore[attr-defined]
             "usage": self.usage() if done and not self.prompt.controls.no_usage else None,
         }
@@ -229,15 +229,6 @@ def _call_item(call: ToolCall) -> dict[str, object]:
         "call_id": f"call_{token_hex(12)}",
         "name": call.name,
     }
-
-
-def _format(wanted: object) -> dict[str, object]:
-    """The format of the text as it is returned: a schema with a description, or null, not strict by default."""
-    if not isinstance(wanted, Mapping):
-        return {"type": "text"}
-    if wanted.get("type") != "json_schema":
-        return dict(wanted)
-    return {"description": None, **wanted, "strict": bool(wanted.get("strict"))}
 
 
 def _tool(tool: Mapping[str, object]) -> dict[str, object]:
