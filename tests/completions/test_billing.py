@@ -61,6 +61,16 @@ async def test_a_failed_request_for_a_model_without_a_price_costs_nothing_and_ha
     assert (row["outcome"], row["cost"], row["currency"], row["rate"]) == ("rejected", 0, "USD", 1)
 
 
+async def test_a_row_has_the_cost_in_the_currency_of_the_price_and_the_rate_to_usd(tmp_path):
+    in_yuan, app = provider().replace("USD", "CNY"), replying(body=chat())
+    settings = 'credits: {rates: {USD: "1", CNY: "0.15"}}\n'
+    async with inprocess(tmp_path, settings=settings, providers={"acme": in_yuan}, apps={"acme": app}) as here:
+        assert (await here.post("/v1/chat/completions", ASK)).status_code == 200
+        [row] = (await rows_by_id(here, tmp_path)).values()
+    assert (row["native_cost"], row["currency"], row["rate"]) == (2, "CNY", Decimal("0.15"))
+    assert row["cost"] == Decimal("0.3")
+
+
 TIERS = (
     ', service_tiers: {flex: {prompt: "0.5", completion: "1"}, batch: {prompt: "0.5", completion: "1"}}, multipliers: '
     '{priority: "2"}'
