@@ -60,7 +60,8 @@ async def test_07_a_client_that_leaves_stops_the_upstream(running, path, body, r
 
 async def test_06_an_abandoned_stream_is_billed_once_for_what_was_received(running):
     async with Raw(running.base, running.key) as client:
-        await client.send(CHAT, chat(STREAMING, model="remote/echo", user="leaver"))
+        # slowly, so that few tokens arrive while a busy machine has not noticed yet that the client left
+        await client.send(CHAT, chat("[[pace=100ms]] [[tokens=600]] x", model="remote/echo", user="leaver"))
         request_id = (await client.head())[1]["x-request-id"]
         for _ in range(30):
             await client.reader.readline()
@@ -195,7 +196,7 @@ async def test_05_after_sigterm_a_running_stream_finishes_and_new_work_is_reject
 async def test_05_requests_still_running_after_the_drain_end_with_a_shutdown_error(tmp_path, engine):
     running = draining_in(tmp_path, engine, 2)
     async with Raw(running.base, running.key) as streaming, Raw(running.base, running.key) as waiting:
-        await streaming.send(CHAT, chat("[[pace=100ms]] [[tokens=200]] never to the end"))
+        await streaming.send(CHAT, chat("[[pace=200ms]] [[tokens=200]] never to the end"))
         status, headers = await streaming.head()
         await waiting.send(CHAT, chat("[[delay=20s]] late", stream=False))
         await until(lambda: requests_running(running) == 2)
@@ -319,7 +320,7 @@ async def test_a_plugin_that_hangs_at_a_reload_delays_neither_requests_nor_the_s
         assert (await client.head())[0] == 200
     start = time.monotonic()
     assert running.stop() == 0
-    assert time.monotonic() - start < 15 and "Traceback" not in running.log.read_text()
+    assert time.monotonic() - start < 25 and "Traceback" not in running.log.read_text()
 
 
 # ---- start ----------------------------------------------------------------------------------------------------------
