@@ -20,7 +20,7 @@ class Served:
         self.task = asyncio.create_task(self.engine.serve(application, self.stop.wait, lambda: None))
 
     async def connect(self) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while True:
                 try:
                     self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)

@@ -404,8 +404,9 @@ async def test_a_shutdown_waits_only_for_the_last_answer(monkeypatch):
     for client in (idle, busy, late):
         client.connection.shutdown()
     await late.exchange([GET], left=False)  # sent before its client could know
-    await asyncio.sleep(0.2)
-    assert next(unread, None) is None and idle.transport.closed
+    await until(lambda: idle.transport.closed)
+    await asyncio.sleep(0.1)
+    assert next(unread, None) is None
     assert not busy.transport.closed and not late.transport.closed
     go.set()
     for client in (busy, late):
@@ -457,8 +458,8 @@ async def test_a_disconnect_cancels_the_request_without_a_watching_task():
     await asyncio.sleep(0.06)
     assert len(asyncio.all_tasks() - tasks) == 1
     client.connection.connection_lost(None)
-    await asyncio.sleep(0.01)
-    assert ends == ["left"] and client.host.tasks == set() and client.host.connections == set()
+    await until(lambda: not client.host.tasks)
+    assert ends == ["left"] and client.host.connections == set()
 
 
 async def test_receive_reports_the_disconnect():

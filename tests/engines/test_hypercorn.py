@@ -91,7 +91,7 @@ async def test_bytes_that_arrived_before_the_first_turn_are_read():
 async def test_an_http2_connection_is_read_by_hypercorn_from_its_first_byte():
     accepted = Accepted(PREFACE)
     assert await (await accepted.turn()) and accepted.transport.protocol is accepted.streams
-    assert await asyncio.wait_for(accepted.connection.reader.read(100), 5) == PREFACE
+    assert await asyncio.wait_for(accepted.connection.reader.read(100), 30) == PREFACE
 
 
 async def test_a_connection_accepted_during_shutdown_is_closed_soon(monkeypatch):
@@ -140,5 +140,5 @@ async def test_a_shutdown_closes_no_connection_with_an_arrived_request(monkeypat
         connection.reader.feed_data(b"GET")
         connection.loop.call_later(0.05, setattr, connection, "_idle_since", None)
     connection.context.terminated.set()
-    await asyncio.wait_for(connection._idle_timeout(), 5)
+    await asyncio.wait_for(connection._idle_timeout(), 30)
     assert (bool(closed), len(looked)) == {"never": (True, 1), "unread": (False, 3), "read": (False, 0)}[arrives]

@@ -16,7 +16,7 @@ from tollgate.errors import AnswerLost, UpstreamError, UpstreamFailed, UpstreamU
 from tollgate.upstream import Call, Client
 from tollgate.upstream.answer import BLOCK, Answer
 
-QUICK = Timeouts(connect=2, first_byte=2, idle=2, total=4)
+PATIENT = Timeouts(connect=30, first_byte=30, idle=30, total=60)
 
 
 def call(url: str, **more) -> Call:
@@ -26,7 +26,7 @@ def call(url: str, **more) -> Call:
             "url": url,
             "headers": {"authorization": "Bearer sk-canary"},
             "body": b'{"a":1}',
-            "timeouts": QUICK,
+            "timeouts": PATIENT,
             **more,
         }
     )

@@ -14,7 +14,7 @@ from tollgate.upstream import Answer, Call, Client
 from tollgate.upstream.connection import Connection
 
 
-def call(url: str, timeouts: Timeouts = Timeouts(connect=2, first_byte=2, idle=2, total=4), **more) -> Call:
+def call(url: str, timeouts: Timeouts = Timeouts(connect=30, first_byte=30, idle=30, total=60), **more) -> Call:
     return Call(**{"method": "POST", "url": url, "body": b"{}", "timeouts": timeouts, **more})
 
 
@@ -48,7 +48,7 @@ async def trickle(seen: Seen, peer: Peer) -> bool:
         pytest.param(head_then_stall, Timeouts(first_byte=0.08), "first_byte", b"", id="a head and no body"),
         pytest.param(part_then_stall, Timeouts(idle=0.08), "idle", b"a", id="silence"),
         pytest.param(
-            part_then_stall, Timeouts(first_byte=0.3, idle=0.4), "idle", b"a", id="idle is longer than first byte"
+            part_then_stall, Timeouts(first_byte=1, idle=1.2), "idle", b"a", id="idle is longer than first byte"
         ),
         pytest.param(trickle, Timeouts(idle=5, total=0.2), "total", None, id="an endless stream"),
         pytest.param(stall, Timeouts(total=0.08), "total", b"", id="total before first byte"),
@@ -80,26 +80,31 @@ async def test_a_steady_stream_may_be_longer_than_first_byte_and_idle_together(c
         await peer.send(CHUNKED_HEAD)
         for _ in range(12):
             await peer.send(chunked(b"a", end=False))
-            await asyncio.sleep(0.06)
+            await asyncio.sleep(0.18)
         await peer.send(chunked())
 
     async with upstream(script) as server:
-        answer = await client.open(call(server.url(), Timeouts(first_byte=0.6, idle=0.6)))
+        answer = await client.open(call(server.url(), Timeouts(first_byte=1, idle=1)))
         assert b"".join([chunk async for chunk in answer.chunks()]) == b"a" * 12
 
 
 async def test_a_slow_consumer_does_not_count_as_an_idle_upstream(client: Client) -> None:
+    consumed = asyncio.Event()
+
     async def script(seen: Seen, peer: Peer) -> None:
         await peer.send(CHUNKED_HEAD + chunked(b"a", end=False))
-        await asyncio.sleep(0.65)
+        await consumed.wait()
         await peer.send(chunked(b"b"))
 
     async with upstream(script) as server:
-        answer = await client.open(call(server.url(), Timeouts(idle=0.5)))
+        answer = await client.open(call(server.url(), Timeouts(idle=1)))
         stream = answer.chunks()
         assert await anext(stream) == b"a"
-        await asyncio.sleep(0.6)  # the upstream was silent as well, but nothing waited for it
-        assert await anext(stream) == b"b"
+        await asyncio.sleep(1.1)  # the upstream was silent as well, but nothing waited for it
+        following = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0)  # it waits from now on
+        consumed.set()
+        assert await following == b"b"
 
 
 async def test_waiting_for_a_chunk_can_be_cancelled_and_repeated(client: Client) -> None:

@@ -21,11 +21,11 @@ from tollgate.errors import UpstreamTimeout, UpstreamUnreachable
 from tollgate.upstream import Call, Client
 from tollgate.upstream.http import split_url
 
-QUICK = Timeouts(connect=2, first_byte=2, idle=2, total=4)
+PATIENT = Timeouts(connect=30, first_byte=30, idle=30, total=60)
 
 
 def call(url: str, **more) -> Call:
-    return Call(**{"method": "POST", "url": url, "body": b"{}", "timeouts": QUICK, **more})
+    return Call(**{"method": "POST", "url": url, "body": b"{}", "timeouts": PATIENT, **more})
 
 
 async def fetch(client: Client, url: str, **more) -> bytes:
@@ -219,7 +219,7 @@ async def test_two_dead_connections_are_an_error(client: Client) -> None:
 
 
 async def test_idle_connections_are_closed_in_time(make_client) -> None:
-    client = make_client(idle_seconds=0.5)
+    client = make_client(idle_seconds=1)
     async with upstream(ok(b"a")) as server:
         await asyncio.gather(*(fetch(client, server.url()) for _ in range(5)))
         assert server.open == server.connections > 1
@@ -426,7 +426,7 @@ async def test_the_next_address_is_tried_beside_a_silent_one_after_a_quarter_sec
             clock = asyncio.get_running_loop().time
             started = clock()
             assert await fetch(make_client(resolver=resolver), "http://many.example/") == b"a"
-            assert 0.2 < clock() - started < 1.9, "the connect timeout is 2 seconds"
+            assert 0.2 < clock() - started < 25, "the connect timeout is 30 seconds"
             await asyncio.sleep(0)
         assert not caplog.records, "the attempt that lost is given up without a word"
         for filler in fillers:

@@ -20,11 +20,11 @@ from tollgate.upstream import Call, Client
 from tollgate.upstream.connection import Connection
 from tollgate.upstream.proxies import ProxyRules, parse_proxy
 
-QUICK = Timeouts(connect=2, first_byte=2, idle=2, total=4)
+PATIENT = Timeouts(connect=30, first_byte=30, idle=30, total=60)
 
 
 def call(url: str, **more) -> Call:
-    return Call(**{"method": "POST", "url": url, "body": b"{}", "timeouts": QUICK, **more})
+    return Call(**{"method": "POST", "url": url, "body": b"{}", "timeouts": PATIENT, **more})
 
 
 async def fetch(client: Client, url: str, **more) -> bytes:
