@@ -3,6 +3,7 @@
 import asyncio
 import gc
 
+from support.waiting import until
 from tollgate import http
 from tollgate.http import Responder, headers_of
 from tollgate.services import Reply
@@ -24,7 +25,7 @@ async def test_a_responder_is_freed_without_the_garbage_collector(monkeypatch):
         sent.append(message["type"])
 
     async def blocks():
-        await asyncio.sleep(0.03)
+        await until(lambda: len(sent) > 1)  # the comment begins the response
         yield b"data: 1\n\n"
 
     async def answer():
@@ -34,16 +35,17 @@ async def test_a_responder_is_freed_without_the_garbage_collector(monkeypatch):
         await responder.send(Reply(200, [], b"", blocks(), b""))
         responder.close()
 
+    def left():
+        return any(type(each) is Responder for each in gc.get_objects())
+
     gc.collect()
     gc.disable()
     try:
         await asyncio.create_task(answer())
-        await asyncio.sleep(0.01)
-        left = [each for each in gc.get_objects() if type(each) is Responder]
+        await until(lambda: not left())
     finally:
         gc.enable()
     assert sent[0] == "http.response.start" and len(sent) > 3  # a comment, the block, the end
-    assert not left
 
 
 async def test_a_client_that_does_not_read_has_at_most_one_pending_comment():
@@ -55,6 +57,7 @@ async def test_a_client_that_does_not_read_has_at_most_one_pending_comment():
 
     responder = Responder(asyncio.Event().wait, send, [])
     responder.keep_alive(0.01)
+    await until(lambda: pending)
     await asyncio.sleep(0.1)
     responder.close()
     assert pending == ["http.response.start"]

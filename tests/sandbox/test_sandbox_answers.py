@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 from sandbox_talk import PROTOCOLS, TOOLS, body_of, calls_of, exchange, finish_of, text_of, usage_of
 
+from support.waiting import until
 from tollgate.sandbox import Sandbox, counting, embeddings, signing
 from tollgate.sandbox.samples import sample
 
@@ -671,7 +672,7 @@ async def test_closing_after_the_last_event_is_no_abort(sandbox):
 
 async def test_a_disconnect_while_waiting_is_an_abort(sandbox, send):
     waiting = asyncio.ensure_future(send("chat", "hi [[delay=5s]]"))
-    await asyncio.sleep(0.02)
+    await until(lambda: sandbox.stats.running)
     waiting.cancel()
     await asyncio.wait([waiting])
     assert (sandbox.stats.running, sandbox.stats.aborted) == (0, 1)

@@ -275,7 +275,7 @@ async def post(app, body=REQUEST, *, key=None, path="", **headers):
     sent = {"authorization": f"Bearer {key or app.key}", "content-type": "application/json"} | {
         name.replace("_", "-"): value for name, value in headers.items()
     }
-    async with httpx.AsyncClient(timeout=10) as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         return await http.post(
             app.base + path if path else app.mcp,
             headers={name: value for name, value in sent.items() if value is not None},
@@ -342,7 +342,7 @@ async def test_a_body_over_the_limit_is_413(shared_server):
 @on_one_server
 async def test_a_get_request_returns_the_server_info_or_a_stream(shared_server):
     headers = {"authorization": f"Bearer {shared_server.key}"}
-    async with httpx.AsyncClient(timeout=10) as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         assert (await http.get(shared_server.mcp, headers=headers)).json() == {
             "name": "service-images",
             "version": "1.0.0",
@@ -410,7 +410,7 @@ async def test_27_a_client_that_abandons_a_call_may_make_another(tmp_path):
     status = "processing"
     async with (
         server(tmp_path, slow=lambda *_: (200, {"id": "j", "status": status})) as app,
-        httpx.AsyncClient() as http,
+        httpx.AsyncClient(timeout=60) as http,
     ):
         _, key = await app.services.ledger.create_key("default", max_concurrent=1)
         headers = {"authorization": f"Bearer {key}"}
