@@ -54,7 +54,7 @@ async def send_requests(here, dialect: str, models: list[str], count: int = 3) -
 
 async def settled(kind: type = Exchange, most: int = 0) -> int:
     """How many objects are alive after the tasks that end with a request have run."""
-    for _ in range(50):
+    for _ in range(500):
         if alive(kind) <= most:
             break
         await asyncio.sleep(0.01)

@@ -100,7 +100,7 @@ async def test_other_requests_are_answered_while_a_long_conversation_is_converte
             answered += 1
             await asyncio.sleep(0.001)
         assert (await request).status_code == 200
-        assert answered > 20, "on the loop other requests would only run between the steps"
+        assert answered > 8, "on the loop other requests only run between the steps: 2 of them"
         assert [turn["content"] for turn in json.loads(seen[0][3])["messages"]] == [
             turn["content"] for turn in LONG["messages"]
         ]

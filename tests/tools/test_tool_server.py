@@ -50,7 +50,7 @@ async def server(folder, *, slow=None, settings="", **options):
         task = asyncio.create_task(serve(app.opened.app, config, shutdown_trigger=stop.wait))
         app.base = f"http://127.0.0.1:{port}"
         app.mcp = f"{app.base}/v1/images/mcp"
-        for _ in range(200):
+        for _ in range(3000):
             with contextlib.suppress(OSError):
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.close()
