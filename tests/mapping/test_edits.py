@@ -343,6 +343,7 @@ MOVED = [
     ("out of a new document", "- set: {$: {p: $}}\n- drop: [p]", {"a": 1}, ["p"]),
     ("replaced, with a reason", "- {set: {x: 1}, when: $.f}\n- {set: {f: 2}, why: y}", {"f": {"a": 1}}, ["f"]),
     ("by a name", "- set: {x: {$let: {o: $.f.a}, y: $o.b}}\n- drop: [f]", {"f": {"a": {"b": 1, "c": 2}}}, ["f.a.c"]),
+    ("nothing but nulls", "- {set: {e: $.r.e}, when: $.r.e}\n- drop: [r]", {"r": {"e": None, "s": {"t": None}}}, []),
     ("at any depth", "- set: {x: $.t.a}\n- drop: [$.t..s]", {"t": {"a": 1, "b": {"s": 1}}}, ["t.s"]),
 ]
 
