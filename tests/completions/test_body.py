@@ -325,6 +325,7 @@ def test_unknown_fields_and_nulls_are_accepted(dialect, change):
         ),
         ("chat", {"parallel_tool_calls": "false"}, "parallel_tool_calls is text; a boolean is wanted"),
         ("chat", {"top_logprobs": "3"}, "top_logprobs is text; a number is wanted"),
+        ("chat", {"extra_body": "x"}, "extra_body is text; an object is wanted"),
         ("responses", {"text": {"format": "json"}}, "text.format is text; an object is wanted"),
         ("responses", {"include": "reasoning.encrypted_content"}, "include is text; a list is wanted"),
         ("messages", {"metadata": {"user_id": ["u"]}}, "metadata.user_id is a list; text is wanted"),
@@ -340,10 +341,11 @@ def test_a_type_that_a_conversion_would_not_see_is_rejected_before_it(client_for
     "body",
     [
         CHAT | {"reasoning": None, "thinking": {"type": "enabled"}, "user": 7, "tool_choice": "auto", "acme": 1},
+        CHAT | {"reasoning": [], "thinking": "", "modalities": {}, "extra_body": []},
         CHAT | {"response_format": {"type": "json_schema", "json_schema": {"name": "", "strict": False}}},
         CHAT | {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{}]}}},
     ],
-    ids=["settings", "a schema", "allowed tools"],
+    ids=["settings", "empty values", "a schema", "allowed tools"],
 )
 def test_every_other_field_may_be_converted(body):
     check_converted("chat", body)

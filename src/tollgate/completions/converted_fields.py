@@ -25,6 +25,7 @@ from tollgate.completions.field_types import (
     found_in,
     unfit,
 )
+from tollgate.mapping.harmless import NO_LOSS
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def _wrong(values: dict[str, Any], rules: Mapping[str, Rule | _Object]) -> tuple
     """The first field with a wrong type: its path, its value, and what is wanted."""
     for name, value in values.items():
         rule = rules.get(name)
-        if rule is None or value is None:
+        if rule is None or value in NO_LOSS:  # some languages write an empty object as a list
             continue
         if not isinstance(rule, _Object):
             if not rule[0](value):
@@ -64,6 +65,7 @@ _ALLOWED = {"mode": ANY_TEXT, "tools": OBJECTS}
 _TABLES: dict[str, Mapping[str, Rule | _Object]] = {
     "chat": {
         "audio": OBJECT,
+        "extra_body": OBJECT,
         "function_call": TEXT_OR_OBJECT,
         "functions": OBJECTS,
         "modalities": LIST,
