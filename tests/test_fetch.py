@@ -284,7 +284,7 @@ async def test_a_download_is_bounded_and_its_error_omits_the_path(answer, wanted
         with pytest.raises(BadRequest, match=wanted) as caught:
             await fetch_inline(
                 web.url("/p?sig=canary"),
-                Fetch(max_bytes=100_000, seconds=0.3, allow_private=True),
+                Fetch(max_bytes=100_000, seconds=0.3 if "0.3 s" in wanted else 30, allow_private=True),
                 resolver=web.resolver,
             )
     assert "canary" not in str(caught.value)

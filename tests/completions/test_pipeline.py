@@ -384,6 +384,7 @@ async def test_a_client_that_leaves_cancels_the_upstream_and_writes_a_row(tmp_pa
         client = Leaving(
             {"model": "sandbox/echo", "stream": stream, "messages": [{"role": "user", "content": text}]},
             here.key,
+            reached=(lambda: here.services.live) if "seconds" in leave else None,
             **leave,
         )
         await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), SECONDS)
@@ -397,12 +398,13 @@ async def test_a_client_that_leaves_cancels_the_upstream_and_writes_a_row(tmp_pa
 
 @pytest.mark.parametrize("status", [500, 200], ids=["an error", "no stream"])
 async def test_a_client_that_leaves_while_a_failure_is_read_cancels_the_upstream(tmp_path, status):
-    ended = asyncio.Event()
+    began, ended = asyncio.Event(), asyncio.Event()
 
     async def app(method, path, headers, body):
         async def blocks():
             try:
                 yield b'{"error": '
+                began.set()
                 await asyncio.sleep(600)
             finally:
                 ended.set()
@@ -410,7 +412,7 @@ async def test_a_client_that_leaves_while_a_failure_is_read_cancels_the_upstream
         return status, {"content-type": "application/json"}, blocks()
 
     async with inprocess(tmp_path, providers={"first": provider("first")}, apps={"first": app}, environ=SECRET) as here:
-        client = Leaving({**ASK, "stream": True}, here.key, seconds=0.1)
+        client = Leaving({**ASK, "stream": True}, here.key, reached=began.is_set)
         await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), SECONDS)
         await asyncio.wait_for(ended.wait(), SECONDS)
         assert [row["outcome"] for row in await rows(here, tmp_path)] == ["client_gone"]
@@ -435,6 +437,7 @@ async def test_the_hold_of_a_client_that_leaves_is_released_even_if_the_estimate
         client = Leaving(
             {"model": "sandbox/echo", "stream": stream, "messages": [{"role": "user", "content": text}]},
             here.key,
+            reached=(lambda: here.services.live) if "seconds" in leave else None,
             **leave,
         )
         await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), SECONDS)
@@ -453,6 +456,7 @@ async def test_a_row_that_cannot_be_written_after_its_client_left_is_logged(tmp_
         client = Leaving(
             {"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[delay=600s]] x"}]},
             here.key,
+            reached=lambda: here.services.live,
             seconds=0.06,
         )
         await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), SECONDS)

@@ -145,7 +145,7 @@ async def test_requests_that_cost_nothing_take_no_slot(here, upstream):
 
 
 async def client_leaves_while_waiting(here, upstream, secret):
-    client = Leaving(ASKS["chat"], secret, seconds=0.1)
+    client = Leaving(ASKS["chat"], secret, reached=lambda: upstream.waiting)
     await here.opened.app(client.scope, client.receive, client.send)
 
 

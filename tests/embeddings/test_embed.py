@@ -203,7 +203,9 @@ async def test_a_client_that_leaves_pays_for_the_parts_in_flight(tmp_path):
         await asyncio.sleep(600)
 
     async with gateway(tmp_path, acme=answer) as here:
-        client = Leaving({**ONE, "input": ["x"] * 40}, here.key, seconds=0.2)
+        client = Leaving(
+            {**ONE, "input": ["x"] * 40}, here.key, reached=lambda: len(here.apps["acme"].calls) >= 8, seconds=0.1
+        )
         client.scope["path"] = "/v1/embeddings"
         await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), SECONDS)
         (row,) = await rows(here, tmp_path)

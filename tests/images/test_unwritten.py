@@ -149,7 +149,7 @@ async def test_a_job_stored_shortly_after_the_database_returns_is_not_abandoned(
 
 
 async def test_a_job_stored_after_its_client_got_an_error_is_withdrawn(gateway, monkeypatch):
-    # for as long as storing it takes here
+    # more attempts than are made while it is stored here
     monkeypatch.setattr("tollgate.images.tracked._TAKE_BACK_SECONDS", (0, *[0.05] * 200))
     services, key, provider = await gateway(Script((200, {"images": URL})), make_offer(poll=False))
     store, refused = reject_new_jobs(services)

@@ -243,10 +243,17 @@ def replying(
 
 
 class Leaving:
-    """An ASGI client that sends a body and leaves after `seconds`, or after `blocks` body messages."""
+    """An ASGI client that sends a body and leaves after `seconds`, once `reached` returns something true, or after
+    `blocks` body messages."""
 
     def __init__(
-        self, body: dict[str, Any], key: str, *, seconds: float | None = None, blocks: int | None = None
+        self,
+        body: dict[str, Any],
+        key: str,
+        *,
+        seconds: float | None = None,
+        reached: Callable[[], object] | None = None,
+        blocks: int | None = None,
     ) -> None:
         self.raw = json.dumps(body).encode()
         self.scope = {
@@ -256,7 +263,7 @@ class Leaving:
             "query_string": b"",
             "headers": [(b"authorization", f"Bearer {key}".encode()), (b"content-type", b"application/json")],
         }
-        self.seconds, self.blocks = seconds, blocks
+        self.seconds, self.reached, self.blocks = seconds, reached, blocks
         self.gone = asyncio.Event()
         self.sent: list[Any] = []
         self.received = False
@@ -265,8 +272,11 @@ class Leaving:
         if not self.received:
             self.received = True
             return {"type": "http.request", "body": self.raw, "more_body": False}
+        if self.reached is not None:
+            await until(self.reached)
         if self.seconds is not None:
             await asyncio.sleep(self.seconds)
+        if (self.reached, self.seconds) != (None, None):
             self.gone.set()
         await self.gone.wait()
         return {"type": "http.disconnect"}
