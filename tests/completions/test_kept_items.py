@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from completions.thinking import CONTENT, PROVIDER, upstream
-from support.inprocess import inprocess, replying
+from support.inprocess import SSE, inprocess, replying
 from tollgate.completions import kept_items
 from tollgate.completions.kept_items import put_in_items
 from tollgate.completions.off_loop import is_long
@@ -37,6 +37,24 @@ def references_to(items):
     return [item if item["type"] == "function_call" else {"type": "item_reference", "id": item["id"]} for item in items]
 
 
+def saying(texts, seen, *, id, stream=False):
+    """An upstream that says these texts in turn, each under the same id, and lists the requests in `seen`."""
+
+    async def app(method, url, headers, body):
+        text = texts[len(seen) % len(texts)]
+        seen.append(json.loads(body))
+        answer = {"id": id, "choices": [{"index": 0, "finish_reason": "stop"}]}
+        answer["choices"][0]["delta" if stream else "message"] = {"role": "assistant", "content": text}
+        data = json.dumps(answer).encode()
+        if stream:
+            return await replying(blocks=[b"data: %b\n\ndata: [DONE]\n\n" % data], headers=SSE)(
+                method, url, headers, body
+            )
+        return await replying(200, data)(method, url, headers, body)
+
+    return app
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("streamed_only", [False, True], ids=["", "gathered"])
 async def test_output_items_of_a_converted_answer_may_be_referenced(tmp_path, stream, streamed_only):
@@ -53,16 +71,10 @@ async def test_output_items_of_a_converted_answer_may_be_referenced(tmp_path, st
 
 
 async def test_a_reference_never_gets_the_item_of_another_conversation(tmp_path):
-    """Some local servers draw the ids of their answers from a thousand, and the ids of items are derived from them."""
+    """The ids of items are derived from that of the answer, which a server may give out twice."""
     texts = ["a secret of the first", "something else"]
-
-    async def app(method, url, headers, body):
-        message = {"role": "assistant", "content": texts[len(seen) % 2]}
-        seen.append(json.loads(body))
-        answer = {"id": "chatcmpl-417", "choices": [{"message": message, "finish_reason": "stop"}]}
-        return await replying(200, json.dumps(answer).encode())(method, url, headers, body)
-
     seen = []
+    app = saying(texts, seen, id="cmpl-1")
     provider = "provider: acme\nspeaks: chat\nurl: app://acme/chat\nmodels:\n  acme/one: {}\n"
     async with inprocess(tmp_path, providers={"acme": provider}, apps={"acme": app}) as here:
         replies = [await here.post("/v1/responses", {"model": "acme/one", "input": "?"}) for _ in texts]
@@ -71,6 +83,21 @@ async def test_a_reference_never_gets_the_item_of_another_conversation(tmp_path)
         again = {"model": "acme/one", "input": [USER, *references_to(first), USER]}
         reply = await here.post("/v1/responses", again)
     assert reply.status_code == 404 and len(seen) == 2, reply.text
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_items_of_a_server_with_a_thousand_ids_may_be_referenced(tmp_path, stream):
+    texts, seen = ["one", "two"], []
+    app = saying(texts, seen, id="chatcmpl-417", stream=stream)
+    provider = "provider: acme\nspeaks: chat\nurl: app://acme/chat\nmodels:\n  acme/one: {}\n"
+    async with inprocess(tmp_path, providers={"acme": provider}, apps={"acme": app}) as here:
+        ask = {"model": "acme/one", "stream": stream}
+        replies = [await here.post("/v1/responses", {**ask, "input": "?"}) for _ in texts]
+        first, second = (output_items(reply, stream) for reply in replies)
+        assert first[0]["id"] != second[0]["id"]
+        again = {**ask, "input": [USER, *references_to(first), USER]}
+        assert (await here.post("/v1/responses", again)).status_code == 200
+    assert seen[-1]["messages"][1]["content"] == "one"
 
 
 async def test_an_output_item_is_available_to_its_account_only(tmp_path):
