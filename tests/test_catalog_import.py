@@ -303,7 +303,7 @@ def test_keys_added_by_hand_are_kept():
         "acme/large-1": {
             "can": {"video": True},
             "name": "Old",
-            "price": {"prompt": "9", "image_output_token": "30", "web_search": "0.005", "why": "a promotion"},
+            "price": {"prompt": "9", "image_output_token": "30", "why": "a promotion"},
         },
         "acme/gone": {"can": {}},
     }
@@ -311,7 +311,6 @@ def test_keys_added_by_hand_are_kept():
     assert built.models["acme/large-1"]["can"] == {"video": True}
     assert built.models["acme/large-1"]["name"] == "Large 1"
     assert built.models["acme/large-1"]["price"]["why"] == "a promotion"
-    assert built.models["acme/large-1"]["price"]["web_search"] == "0.005"
     assert (
         built.models["acme/large-1"]["price"]["image_output_token"] == "30"
         and built.models["acme/large-1"]["price"]["prompt"] != "9"

@@ -8,9 +8,8 @@ from decimal import Decimal
 import pytest
 
 from providers.shipped import offers
-from tollgate.mapping import tap_response
 from tollgate.tariff import price_usage
-from tollgate.usage import Usage, from_hub
+from tollgate.usage import Usage
 
 
 def test_openai_search_models_are_billed_a_search_for_every_answer() -> None:
@@ -41,16 +40,3 @@ def test_perplexity_has_a_fee_by_search_context_size(depth: str | None, fee: str
         Usage(), offer.own_tariff, {}, at=datetime(2026, 11, 1, tzinfo=UTC), multipliers=offer.usage.words_of(request)
     )
     assert charge.cost == Decimal(fee)
-
-
-def test_xai_has_a_fee_for_each_search_of_the_web_and_of_x() -> None:
-    # Half a cent each, says xAI's pricing page; a recorded answer with one search cost that much more than its tokens.
-    usage = {"server_side_tool_usage_details": {"web_search_calls": 2, "x_search_calls": 1}}
-    answer = {"id": "r", "status": "completed", "output": [], "usage": usage}
-    found = [offer for offer in offers("xai") if offer.endpoint == "responses"]
-    assert found
-    for offer in found:
-        assert offer.own_tariff is not None
-        used = from_hub(tap_response(offer.mapping, answer)["usage"], excludes=offer.usage.excludes)
-        charge = price_usage(used, offer.own_tariff, {}, at=datetime(2026, 11, 1, tzinfo=UTC))
-        assert charge.cost == Decimal("0.015"), offer.model.id

@@ -20,8 +20,8 @@ from tollgate.config.schema import CANONICAL_ID, ENCODINGS
 from tollgate.money import CONTEXT, decimal_of, decimal_text
 
 UNIT = 1_000_000
-_ADDED_PRICES = ("image_output_token", "web_search", "why")
-"""Fields of a price that a person may have added: facts seldom have the prices of generated pictures and searches."""
+_ADDED_PRICES = ("image_output_token", "why")
+"""Fields of a price that a person may have added: facts seldom have the price of generated pictures."""
 
 PROTOCOLS = {"chat/completions": "chat", "responses": "responses", "messages": "messages", "embeddings": "embeddings"}
 """The protocol by the path under which facts list it."""
