@@ -21,6 +21,7 @@ from tollgate.room import Room
 TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
 USER = {"role": "user", "content": "?"}
 ASK = {"model": "acme/one", "tools": [TOOL], "reasoning": {"effort": "medium"}, "input": [USER]}
+CHAT = "provider: acme\nspeaks: chat\nurl: app://acme/chat\nmodels:\n  acme/one: {}\n"
 RESULT = {"type": "function_call_output", "call_id": "toolu_1", "output": "rain"}
 
 
@@ -75,8 +76,7 @@ async def test_a_reference_never_gets_the_item_of_another_conversation(tmp_path)
     texts = ["a secret of the first", "something else"]
     seen = []
     app = saying(texts, seen, id="cmpl-1")
-    provider = "provider: acme\nspeaks: chat\nurl: app://acme/chat\nmodels:\n  acme/one: {}\n"
-    async with inprocess(tmp_path, providers={"acme": provider}, apps={"acme": app}) as here:
+    async with inprocess(tmp_path, providers={"acme": CHAT}, apps={"acme": app}) as here:
         replies = [await here.post("/v1/responses", {"model": "acme/one", "input": "?"}) for _ in texts]
         first, second = (reply.json()["output"] for reply in replies)
         assert first[0]["id"] == second[0]["id"]
@@ -89,8 +89,7 @@ async def test_a_reference_never_gets_the_item_of_another_conversation(tmp_path)
 async def test_items_of_a_server_with_a_thousand_ids_may_be_referenced(tmp_path, stream):
     texts, seen = ["one", "two"], []
     app = saying(texts, seen, id="chatcmpl-417", stream=stream)
-    provider = "provider: acme\nspeaks: chat\nurl: app://acme/chat\nmodels:\n  acme/one: {}\n"
-    async with inprocess(tmp_path, providers={"acme": provider}, apps={"acme": app}) as here:
+    async with inprocess(tmp_path, providers={"acme": CHAT}, apps={"acme": app}) as here:
         ask = {"model": "acme/one", "stream": stream}
         replies = [await here.post("/v1/responses", {**ask, "input": "?"}) for _ in texts]
         first, second = (output_items(reply, stream) for reply in replies)
