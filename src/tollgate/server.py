@@ -298,7 +298,8 @@ def _stop_on_signals(opened: Opened) -> asyncio.Event:
 
 
 async def _tidy(runtime: Runtime, cache: StartCache | None) -> None:
-    """Work that can wait until after the start: free memory that only the start needed, and write the start cache."""
+    """Work that can wait until after the start: free memory that only the start needed, write the start cache, and have
+    the rest of the memory in large pages."""
     await asyncio.sleep(_TIDY_SECONDS)
     gc.unfreeze()
     gc.collect()
@@ -307,6 +308,7 @@ async def _tidy(runtime: Runtime, cache: StartCache | None) -> None:
         await asyncio.to_thread(cache.write, runtime.loaded)
     await asyncio.to_thread(resident.trim)
     await asyncio.to_thread(resident.drop_code)
+    await asyncio.to_thread(resident.use_large_pages)
 
 
 def run(gateway: Coroutine[Any, Any, None]) -> None:

@@ -1,12 +1,14 @@
 """Calls into the C library; missing functions are skipped."""
 
 import ctypes
+import mmap
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -149,14 +151,66 @@ def test_only_unmodified_code_of_files_is_dropped(tmp_path, monkeypatch, mapped,
     assert library.calls == advised
 
 
-@pytest.mark.parametrize("missing", [(), ("mallopt",), ("malloc_trim",), ("madvise",)], ids=str)
+LARGE = """
+from tollgate.process import resident
+
+def large():
+    return sum(int(line.split()[1]) for line in open("/proc/self/smaps") if line.startswith("AnonHugePages:"))
+
+kept = [bytes(400) for _ in range(50_000)]
+before = large()
+resident.use_large_pages()
+print(large() - before, kept == [bytes(400)] * 50_000)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="not Linux")
+def test_memory_in_use_moves_to_large_pages() -> None:
+    kilobytes, same = run(LARGE).split()
+    assert same == "True"
+    if kilobytes == "0":
+        pytest.skip("this system has no large pages on request, or none is free")
+    assert int(kilobytes) >= 2048
+
+
+def test_only_private_memory_that_is_nearly_all_resident_moves_to_large_pages(tmp_path, monkeypatch) -> None:
+    class Memory:
+        """A C library that finds as many pages of each large page in use as `resident` says."""
+
+        resident: ClassVar = {0x200000: 512, 0x400000: 482, 0x600000: 481, 0x1000000: 512}
+        moved: ClassVar[list[tuple[int, int, int]]] = []
+
+        def mincore(self, start, length, in_use) -> int:
+            if start.value not in self.resident:
+                return -1
+            in_use.raw = bytes([1] * self.resident[start.value]).ljust(len(in_use), b"\0")
+            return 0
+
+        def madvise(self, start, length, advice) -> None:
+            self.moved.append((start.value, length.value, advice))
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Memory())
+    monkeypatch.setattr(mmap, "PAGESIZE", 4096)
+    (tmp_path / "size").write_text("2097152\n")
+    (tmp_path / "maps").write_text(
+        "1ff000-9ff000 rw-p 00000000 00:00 0                          [heap]\n"  # 8 to 9f lies in no whole large page
+        "1000000-1200000 rw-p 00000000 08:01 12                         /lib/some.so\n"
+        "1000000-1200000 r--p 00000000 00:00 0\n"
+    )
+    resident.use_large_pages(tmp_path / "maps", tmp_path / "size")
+    assert Memory.moved == [(0x200000, 0x200000, 25), (0x400000, 0x200000, 25)]
+
+
+@pytest.mark.parametrize("missing", [(), ("mallopt",), ("malloc_trim",), ("madvise",), ("mincore",)], ids=str)
 def test_functions_missing_from_the_c_library_are_skipped(monkeypatch, missing) -> None:
     library = Library(*missing)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
     resident.use_one_heap()
     resident.trim()
     resident.drop_code(Path(os.devnull))
-    assert library.calls == [call for call in [("mallopt", -8, 1), ("malloc_trim", 0)] if call[0] not in missing]
+    resident.use_large_pages(Path("/proc/self/maps"))
+    changes = [call for call in library.calls if call[0] != "mincore"]
+    assert changes == [call for call in [("mallopt", -8, 1), ("malloc_trim", 0)] if call[0] not in missing]
 
 
 def test_a_c_library_that_cannot_be_loaded_is_ignored(monkeypatch) -> None:
@@ -170,4 +224,5 @@ def test_a_c_library_that_cannot_be_loaded_is_ignored(monkeypatch) -> None:
     resident.use_one_heap()
     resident.trim()
     resident.drop_code()
-    assert loaded == [None, None, None]
+    resident.use_large_pages()
+    assert loaded == [None, None, None, None]
