@@ -27,6 +27,7 @@ def test_a_full_entry_has_every_field_of_the_specification():
             created=1700000000,
             hugging_face_id="acme/large",
             context=131072,
+            max_output=8192,
             input_modalities=("text", "image"),
             tokenizer="GPT",
             parameters=("temperature", "tools"),
@@ -45,6 +46,8 @@ def test_a_full_entry_has_every_field_of_the_specification():
         "created_at": "2023-11-14T22:13:20Z",
         "description": "Text",
         "context_length": 131072,
+        "max_input_tokens": 131072,
+        "max_tokens": 8192,
         "architecture": {
             "modality": "text+image->text",
             "input_modalities": ["text", "image"],
@@ -75,6 +78,7 @@ def test_a_minimal_entry_has_defaults():
     bare = model_entry(model())
     assert bare["name"] == bare["display_name"] == bare["canonical_slug"] == "acme/large"
     assert (bare["hugging_face_id"], bare["created"], bare["supported_parameters"]) == (None, 0, [])
+    assert (bare["context_length"], bare["max_input_tokens"], bare["max_tokens"]) == (0, None, None)
     assert bare["pricing"]["prompt"] == "0"
     assert bare["pricing"]["unit"] == 1
     assert "dimensions" not in bare
@@ -103,11 +107,14 @@ def test_volume_prices_are_listed_as_written():
     assert entry["pricing"]["volumes"] == [{"min_prompt_tokens": 200000, "thinking": False, "prompt": "0.60"}]
 
 
-def test_a_context_length_unknown_to_the_first_route_is_taken_from_the_next():
-    known = [route("c", priority=2, context=4096), route("d", priority=3, context=9)]
+def test_a_limit_unknown_to_the_first_route_is_taken_from_the_next():
+    known = [route("c", priority=2, context=4096), route("d", priority=3, context=9, max_output=8)]
     routes = [route("a"), route("b", priority=1), *known]
-    assert make_catalog(routes).resolve("acme/large").entry["context_length"] == 4096
-    assert make_catalog(routes[:2]).resolve("acme/large").entry["context_length"] == 0
+    limits = ("context_length", "max_input_tokens", "max_tokens")
+    entry = make_catalog(routes).resolve("acme/large").entry
+    assert [entry[limit] for limit in limits] == [4096, 4096, 8]
+    entry = make_catalog(routes[:2]).resolve("acme/large").entry
+    assert [entry[limit] for limit in limits] == [0, None, None]
 
 
 def test_the_first_route_gives_the_entry_and_the_price():

@@ -11,7 +11,7 @@ import gzip
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from threading import Lock
@@ -194,9 +194,10 @@ def make_model(name: str, routes: tuple[Route, ...]) -> CatalogModel:
     facts = routes[0].model
     aliases = tuple(dict.fromkeys(alias for route in routes for alias in route.model.aliases))
     tariff = next((offer.own_tariff for offer in routes[0].offers), None)
-    entry = model_entry(facts)
-    if not facts.context:  # another provider may publish it; clients would take 0 for a limit
-        entry["context_length"] = next((route.model.context for route in routes if route.model.context), 0)
+    # limits that the first provider does not publish, another one may
+    context = next((route.model.context for route in routes if route.model.context), 0)
+    max_output = next((route.model.max_output for route in routes if route.model.max_output), None)
+    entry = model_entry(replace(facts, context=context, max_output=max_output))
     return CatalogModel(name, facts.type, facts, routes, tariff, aliases, entry)
 
 
@@ -228,8 +229,8 @@ def model_entry(model: Model) -> dict[str, Any]:
     """The `Model` resource of the specification for one model. Prices are formatted as in its file.
 
     `object` and `owned_by` are not in the specification, but typed clients of the chat API (for Rust, Swift and PHP)
-    fail on a list without them; the owner is the vendor in the canonical id. `display_name` and `created_at` repeat
-    `name` and `created` for clients of the messages API.
+    fail on a list without them; the owner is the vendor in the canonical id. `display_name`, `created_at`,
+    `max_input_tokens` and `max_tokens` are what clients of the messages API look for; null is an unknown limit.
     """
     inputs, outputs = list(model.input_modalities), list(model.output_modalities)
     entry: dict[str, Any] = {
@@ -244,6 +245,8 @@ def model_entry(model: Model) -> dict[str, Any]:
         "created_at": datetime.fromtimestamp(min(model.created, _LAST_SECOND), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "description": model.description,
         "context_length": model.context,
+        "max_input_tokens": model.context or None,
+        "max_tokens": model.max_output,
         "architecture": {
             "modality": f"{'+'.join(inputs)}->{'+'.join(outputs)}",
             "input_modalities": inputs,

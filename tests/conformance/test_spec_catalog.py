@@ -84,7 +84,9 @@ MODEL: dict[str, Any] = {
     "object": str,
     "owned_by": str,  # of the chat API: its typed clients require them
     "display_name": str,
-    "created_at": str,  # of the messages API
+    "created_at": str,  # of the messages API, as the limits
+    "max_input_tokens": (int, type(None)),
+    "max_tokens": (int, type(None)),
 }
 EMBEDDING = MODEL | {"dimensions": [int], "max_dimension": int}
 IMAGE = {
@@ -132,6 +134,8 @@ async def test_a_models_facts_are_those_of_its_file_and_prices_keep_their_digits
         "created_at": "2023-11-14T22:13:20Z",
         "description": "**bold** text",
         "context_length": 200000,
+        "max_input_tokens": 200000,
+        "max_tokens": None,
         "architecture": {
             "modality": "text+image->text",
             "input_modalities": ["text", "image"],
