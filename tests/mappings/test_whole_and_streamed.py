@@ -123,7 +123,11 @@ def test_the_last_item_of_an_answer_refused_without_text_is_incomplete() -> None
         "model": "m",
         "stop_reason": "refusal",
         "usage": {"input_tokens": 1, "output_tokens": 1},
-        "content": [{"type": "text", "text": "Well"}, {"type": "text", "text": "it is"}],
+        "content": [
+            {"type": "text", "text": "Well"},
+            {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+            {"type": "text", "text": "it is"},
+        ],
     }
     made = convert_response(mapping("messages"), mapping("responses"), answer, context()).body
     assert made["status"] == "incomplete" and [item["status"] for item in made["output"]] == ["completed", "incomplete"]
@@ -264,3 +268,85 @@ def test_a_stream_reports_the_losses_of_the_whole_answer(name: str, client: str)
     response_from_hub(mapping(client), hub, whole)
     stream_from_hub(mapping(client), hub, streamed)
     assert sorted(streamed.lost) == sorted(whole.lost)
+
+
+CITED = {"type": "web_search_result_location", "url": "https://a.example", "title": "A"}
+SEARCH = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+
+
+def test_a_cited_answer_is_one_message_of_one_text_for_responses_clients() -> None:
+    blocks: list[dict[str, Any]] = [
+        {"type": "text", "text": "I look. "},
+        SEARCH,
+        {"type": "text", "text": "It is "},
+        {"type": "text", "text": "noon", "citations": [CITED, {**CITED, "title": "B"}]},
+        {"type": "text", "text": " at sea."},
+    ]
+    head = {"id": "m", "type": "message", "role": "assistant", "model": "m"}
+    whole = {**head, "stop_reason": "end_turn", "usage": {"output_tokens": 5}, "content": blocks}
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": {**head, "content": []}}]
+    for n, block in enumerate(blocks):
+        empty = {**block, "text": ""} if block["type"] == "text" else block
+        empty.pop("citations", None)
+        events.append({"type": "content_block_start", "index": n, "content_block": empty})
+        told = [{"type": "citations_delta", "citation": cited} for cited in block.get("citations", ())]
+        if block["type"] == "text":
+            told += [{"type": "text_delta", "text": piece} for piece in (block["text"][:2], block["text"][2:])]
+        events += [{"type": "content_block_delta", "index": n, "delta": delta} for delta in told]
+        events.append({"type": "content_block_stop", "index": n})
+    events += [
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}},
+        {"type": "message_stop"},
+    ]
+    made = convert_response(mapping("messages"), mapping("responses"), whole, context()).body
+    sent = [data for _, data in converted("messages", "responses", events)]
+
+    messages = [[part["text"] for part in item["content"]] for item in made["output"]]
+    notes = [
+        [(a["title"], a["start_index"], a["end_index"]) for a in item["content"][0]["annotations"]]
+        for item in made["output"]
+    ]
+    assert messages == [["I look. "], ["It is noon at sea."]]
+    assert notes == [[], [("A", 6, 10), ("B", 6, 10)]]
+    assert [item["content"] for item in sent[-1]["response"]["output"]] == [item["content"] for item in made["output"]]
+
+    names = [event["type"] for event in sent if event.get("output_index") == 1]
+    assert names == [
+        "response.output_item.added",
+        "response.content_part.added",
+        *["response.output_text.delta"] * 6,
+        *["response.output_text.annotation.added"] * 2,
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+    ]
+    second = [event for event in sent if event.get("output_index") == 1]
+    assert "".join(event["delta"] for event in second if "delta" in event) == second[-3]["text"] == "It is noon at sea."
+    assert second[-1]["item"] == sent[-1]["response"]["output"][1]
+    assert [event["annotation"] for event in second if "annotation" in event] == second[-2]["part"]["annotations"]
+
+
+def test_texts_of_a_whole_gemini_answer_are_one_message_for_responses_clients() -> None:
+    parts = [{"text": "It is "}, {"text": "noon."}, {"functionCall": {"name": "f", "args": {}}}, {"text": "So."}]
+    answer = {"responseId": "r", "candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
+    made = convert_response(mapping("gemini"), mapping("responses"), answer, context()).body
+    assert [item["content"][0]["text"] if "content" in item else item["name"] for item in made["output"]] == [
+        "It is noon.",
+        "f",
+        "So.",
+    ]
+
+
+@pytest.mark.parametrize("upstream", ["responses", "messages"])
+def test_an_answer_read_and_written_in_its_own_format_keeps_its_texts_apart(upstream: str) -> None:
+    text = [
+        {"type": "output_text", "text": "a", "annotations": []},
+        {"type": "output_text", "text": "b", "annotations": []},
+    ]
+    answers: dict[str, dict[str, Any]] = {
+        "responses": {"id": "r", "status": "completed", "output": [{"type": "message", "content": text}]},
+        "messages": {"id": "m", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+    }
+    made = convert_response(mapping(upstream), mapping(upstream), answers[upstream], context()).body
+    texts = [item["content"][0]["text"] for item in made["output"]] if upstream == "responses" else made["content"]
+    assert texts in (["a", "b"], answers["messages"]["content"])

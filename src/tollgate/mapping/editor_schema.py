@@ -98,6 +98,7 @@ def _error() -> Schema:
 
 def _stream() -> Schema:
     made = {
+        "joined": {"const": True, "description": "such parts that follow each other are one part for the client"},
         "lost": {**_TEMPLATE, "description": "a text that says why such a part is not sent; nothing if it is"},
         "name": _text("becomes $part.item"),
     }

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tollgate.mapping import digests, filters, json_schemas, seal
+from tollgate.mapping import digests, filters, join_parts, json_schemas, seal
 from tollgate.mapping.values import KINDS, json_text
 
 _MOST = 9
@@ -43,7 +43,7 @@ class Filter:
     uses: str = "value"
     """What the filter reads of its value, for the loss list. `value`: all of it. `outline`: only how many items or
     which names there are. `fields`: of its items, the fields that the arguments name. `items`: as `fields`, and the
-    items themselves are in the result, unread. `item`: one item is in the result, unread."""
+    items themselves are in the result, unread. `item`: one item is in the result, unread. `same`: all items are."""
     keeps: type | None = None
     """Values of exactly this type stay as they are, so that the filter need not be called for them."""
     fits: Mapping[int, Fits] = field(default_factory=dict)
@@ -165,6 +165,12 @@ FILTERS: dict[str, Filter] = {
             filters.distinct,
             "[{'id': 'a', 'n': 1}, {'id': 'a', 'n': 2}] | distinct('id') → [{\"id\":\"a\",\"n\":1}]",
             uses="items",
+        ),
+        _filter(
+            join_parts.join_parts,
+            "[{'kind': 'text', 'text': 'a'}, {'kind': 'text', 'text': 'b'}] | join_parts('text')"
+            ' → [{"kind":"text","text":"ab"}]',
+            uses="same",
         ),
         _filter(
             filters.sort,

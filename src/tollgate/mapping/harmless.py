@@ -22,6 +22,8 @@ MARKERS = frozenset({"type", "kind", "object"})
 """Fields whose text only says what kind of object it is; the content is in the fields beside them."""
 NO_LOSS: tuple[object, ...] = (None, [], {}, "")
 """Values without content, which are never reported as lost."""
+MARKS = ("parts[].apart",)
+"""Fields of an answer in the hub that only say how its parts belong together: most formats have no use for them."""
 KEY = "harmless"
 """The key of `request:`."""
 DIRECTIONS = ("to_hub", "from_hub")
@@ -44,6 +46,13 @@ def read_harmless(unit: Unit, root: Map, reads: dict[str, Reads]) -> dict[str, H
         f"request.{direction}": _read_list(unit, node, reads.setdefault(f"request.{direction}", Reads()))
         for direction, node in lists
     }
+
+
+def read_marks(reads: dict[str, Reads]) -> None:
+    """Count `MARKS` as read."""
+    if (answer := reads.get("response.from_hub")) is not None:
+        for place in MARKS:
+            _mark(answer, place)
 
 
 def _read_list(unit: Unit, node: Node, read: Reads) -> HarmlessValues:

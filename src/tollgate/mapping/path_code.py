@@ -312,6 +312,8 @@ def read_by_filter(entry: Filter, value: Lowered, arguments: list[nodes.Expr], u
             use(fields)
         if entry.uses == "items":
             places = value.places
+    elif entry.uses == "same":
+        places = value.places
     elif entry.uses == "item":
         places = tuple(place.each(one=True) for place in value.places)
     elif entry.uses != "outline":

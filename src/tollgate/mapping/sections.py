@@ -116,6 +116,7 @@ def compile_file(unit: Unit, plugins: Mapping[str, Filter] | None) -> CompiledFi
         built.stream_out = from_hub.compile_stream_out(unit, rules)
     built.in_text = declare_marks(unit, root.get("in_text"))
     check_hub_words(unit, root, built.reads, built.hub)
+    harmless.read_marks(built.reads)
     let.check_read(unit, root)
     built.reply_headers = compile_reply_headers(unit, root.get("reply_headers"))
     for function in functions:

@@ -18,9 +18,10 @@ from tollgate.mapping.scalars import is_literal, literal
 from tollgate.mapping.scope import Scope, Site, Unit, Var, known_words, suggest
 from tollgate.mapping.streams.frames import framed, is_steady
 from tollgate.mapping.streams.handlers import EventWriter, Handlers
+from tollgate.mapping.streams.part import GROWING
 
 MOMENTS = ("start", "finish", "error")
-STEPS = ("lost", "name", "open", "delta", "close")
+STEPS = ("joined", "lost", "name", "open", "delta", "close")
 _MADE = ("lost", "name")
 """Steps that make one value, before the part has its number; the others are lists of events."""
 _KEYS = ("event", "stamp", *MOMENTS, "end")
@@ -39,6 +40,8 @@ class StreamOut:
     """Kinds whose delta events differ only in their text."""
     close_depends_on_stop: set[str] = field(default_factory=set)
     """Kinds whose closing events depend on why the answer stopped."""
+    joined: set[str] = field(default_factory=set)
+    """Kinds of which parts that follow each other are one part for the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,9 @@ class _Builder:
             if step not in STEPS:
                 unit.mistake(node.keys[step], f"unknown key `{step}`", known_words(step, STEPS))
                 continue
+            if step == "joined":
+                self._joined(kind, value)
+                continue
             steps[step] = name = f"say_{kind}_{step}"
             if step in _MADE:
                 scope = Scope({**self.base, "part": PART})
@@ -143,6 +149,16 @@ class _Builder:
                 if step == "close" and any(_STOP.search(text) for _, text, _ in code.lines):
                     self.out.close_depends_on_stop.add(kind)
         self.out.kinds[kind] = steps
+
+    def _joined(self, kind: str, node: Node) -> None:
+        if not isinstance(node, Scalar) or node.value is not True:
+            self.unit.mistake(node, f"`joined` of `{kind}` is true, or not written", "joined: true")
+        elif kind not in GROWING:
+            self.unit.mistake(
+                node, f"parts of kind `{kind}` cannot be joined", f"those with a text can: {', '.join(sorted(GROWING))}"
+            )
+        else:
+            self.out.joined.add(kind)
 
     def _function(self, header: str, node: Node, *added: Var) -> Code:
         unit = self.unit
@@ -187,6 +203,7 @@ def linked(out: StreamOut, namespace: Mapping[str, Any]) -> EventWriter:
             **{step: namespace[py] for step, py in steps.items()},
             framed=framed(namespace[steps["delta"]]) if kind in out.steady else None,
             close_depends_on_stop=kind in out.close_depends_on_stop,
+            joined=kind in out.joined,
         )
         for kind, steps in out.kinds.items()
     }

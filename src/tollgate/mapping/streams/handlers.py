@@ -21,6 +21,8 @@ class Handlers:
     close: Callable[..., Any] | None = None
     close_depends_on_stop: bool = False
     """The closing events depend on why the answer stopped."""
+    joined: bool = False
+    """Parts of this kind that follow each other are one part for the client."""
 
 
 @dataclass(frozen=True, slots=True)

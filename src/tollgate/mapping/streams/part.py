@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from tollgate.mapping.join_parts import as_one
 from tollgate.mapping.streams.frames import Frame
 from tollgate.mapping.streams.json_end import JsonEnd
 from tollgate.mapping.values import text_of
@@ -63,6 +64,8 @@ def part_arguments(part: dict[str, Any]) -> tuple[str, object, object, Details]:
     return part["kind"], part.get("key"), part.get("args") if text is None else text, rest
 
 
+_OWN = frozenset({"kind", "text", "id", "token", "origin"})
+"""Fields of a hub part that are not further fields of a `Part`."""
 _APART = frozenset({"kind", "key", "text", "args"})
 
 
@@ -73,6 +76,7 @@ class Part:
         "_end",
         "_later",
         "_more",
+        "before",
         "closed",
         "emit_text",
         "ended",
@@ -131,6 +135,8 @@ class Part:
         self.late = False
         """It has ended, but stays open for citations that follow (`Run.close_late`)."""
         self.closed = False
+        self.before: list[dict[str, Any]] = []
+        """The parts that are one with it for the client, before it."""
 
     def grow(self, text: str) -> None:
         """Add text to send to the client."""
@@ -146,6 +152,20 @@ class Part:
         self.token = details.token or self.token  # of several only the last is valid for replay
         if details.more:
             self._later.append(details.more)
+
+    def continues(self, part: Part, own: dict[str, Any]) -> None:
+        """For the client it is more of that part, whose hub part is `own`: what was opened for that stays open."""
+        self.before = part.before
+        self.before.append(own)
+        self.opened, self.told, self.emit_text = True, part.told, part.emit_text
+        self.index, self.nth, self.item = part.index, part.nth, part.item
+
+    def join(self) -> None:
+        """Take over the texts and citations of the parts before it, for its closing events."""
+        if self.before:
+            one = as_one([*self.before, self.hub()])
+            self.pieces = [one["text"]]
+            self.more = {key: value for key, value in one.items() if key not in _OWN}
 
     def is_empty(self) -> bool:
         """Whether there is nothing to send yet: no text, and no field that counts without text."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault
+from tollgate.mapping.join_parts import goes_on
 from tollgate.mapping.streams.addressing import Addressing
 from tollgate.mapping.streams.handlers import EventWriter
 from tollgate.mapping.streams.part import NO_MORE, Details, Part, hashable, merged, unfit
@@ -121,7 +122,7 @@ class Parts:
             self._held.append(part)
             return
         if current is not None:
-            self._close(current)
+            self._close(current, part)
         self._make_current(part)
         self._advance()
 
@@ -134,16 +135,22 @@ class Parts:
         return part.kind != "tool_call" or part.complete()
 
     def _stays_open(self, part: Part) -> bool:
-        """Whether an ended part stays open until something follows: it may be the last one, and then its closing events
-        depend on why the answer stopped."""
+        """Whether an ended part stays open until something follows: more of it, for the client; or it may be the last
+        one, and then its closing events depend on why the answer stopped."""
         handlers = self._writer.kinds.get(part.kind)
-        return handlers is not None and handlers.close_depends_on_stop and self.stop is None and not self._held
+        if handlers is None or self._held:
+            return False
+        return handlers.joined or handlers.close_depends_on_stop and self.stop is None
 
     def _make_current(self, part: Part) -> None:
         self._current = part
         self._send_pending(part)
         if part.ended and not self._stays_open(part) or (self._held and not self._closes and self._over(part)):
-            self._close(part)
+            self._close(part, self._next_held)
+
+    @property
+    def _next_held(self) -> Part | None:
+        return self._held[0] if self._held else None
 
     def _advance(self) -> None:
         while self._held and self._current is None:
@@ -175,6 +182,8 @@ class Parts:
             self.context.lose(text_of(words))
             return
         self._begin()
+        if handlers.joined and self._done and self._done[-1]["kind"] == part.kind:
+            part.more = {**part.more, "apart": True}  # so that the answer as a whole has them apart, too
         part.emit_text = handlers.framed if self.frames and handlers.framed is not None else handlers.delta
         part.index = self.count
         self.count += 1
@@ -196,7 +205,9 @@ class Parts:
         part.told = True
         part.fresh = NO_MORE
 
-    def _close(self, part: Part) -> None:
+    def _close(self, part: Part, following: Part | None = None) -> None:
+        """Close a part. What the client gets of it goes on in the `following` one, if the client's protocol has both as
+        one part."""
         part.closed = part.ended = True
         if part is self._current:
             self._current = None
@@ -212,11 +223,17 @@ class Parts:
             self._open(part)
         if part.waiting:
             self._grow(part)
+        own = part.hub()
         if not part.mute:
             handlers = self._writer.kinds[part.kind]
-            if handlers.close is not None:
+            if handlers.joined and following is not None and goes_on(own, following.hub(), part.kind):
+                following.continues(part, own)
+            elif handlers.close is not None:
+                part.join()
                 handlers.close(self, part, self.context)
-        self._done.append(part.hub())
+        if part.before and "text" not in own:
+            return
+        self._done.append(own)
         self._names.append(part.item)
         if self.error is not None:
             self._cut_off += 1
@@ -235,11 +252,12 @@ class Parts:
             self._close(self._current)
 
     def _close_all(self) -> None:
-        if self._current is not None:
-            self._close(self._current)
         for part in self._held:
             part.ended = True
         self._advance()
+        while self._current is not None:
+            self._close(self._current, self._next_held)
+            self._advance()
 
     def _begin(self) -> None:
         if self.begun:

@@ -185,7 +185,7 @@ class Run(Parts):
         if part is self._current:
             self._send_pending(part)
             if self._held and not self._closes and part.complete():
-                self._close(part)
+                self._close(part, self._next_held)
                 self._advance()
 
     def _add(self, part: Part, text: str | None, details: Details) -> None:
@@ -227,7 +227,7 @@ class Run(Parts):
         if self._stays_open(part):
             self._send_pending(part)
             return
-        self._close(part)
+        self._close(part, self._next_held)
         self._advance()
 
     def close_late(self, key: object = None) -> None:
@@ -301,8 +301,9 @@ class Run(Parts):
         ]
         for place in range(len(parts) - self._cut_off, len(parts)):
             parts[place] = {**parts[place], "cut": True}
-        if self._current is not None and self._current.opened:
-            parts.append(self._current.hub())
+        current = self._current
+        if current is not None and current.opened and not (current.before and current.is_empty()):
+            parts.append(current.hub())
         made: dict[str, Any] = {
             "id": self.id,
             "model": self.model,
