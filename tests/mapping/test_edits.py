@@ -56,6 +56,13 @@ CASES = [
     ("set over a value, with a reason", "- set: {a: 1}\n  why: only one is served", {"a": 2}, {"a": 1}),
     ("drop", "- drop: [a, b]", {"a": 1, "b": None, "c": 3}, {"c": 3}),
     (
+        "harmless",
+        '- harmless: [a, {b: 1, c: {x: []}}, "$.t[*].d", {"$.t[*].e": no}, "$.l[?(@.k == 1)]"]',
+        {"a": 1, "b": 1, "c": {"x": []}, "t": [{"d": 1, "e": "no"}, {"e": "yes"}], "l": [{"k": 1}, {"k": 2}]},
+        {"t": [{}, {"e": "yes"}], "l": [{"k": 2}]},
+    ),
+    ("harmless with another value", "- harmless: [{a: 1, b: x}]", {"a": True, "b": None}, {"a": True, "b": None}),
+    (
         "drop anywhere",
         "- drop: [$.t..a]",
         {"t": [{"a": 1, "p": {"a": {"a": 1}, "q": 1}}], "a": 5},
@@ -271,6 +278,18 @@ def test_a_refusal_is_a_400_that_names_the_field():
         pytest.param('- set: {"$.o.p": 1, "$.o.q": 2}\n- drop: [o, n]', {"n": 1}, ["n"], id="nested values of an edit"),
         pytest.param("- keep: [a]", dict.fromkeys("zyxwvu", 1), list("zyxwvu"), id="reported in the caller's order"),
         pytest.param("- rename: {a: b}\n- clamp: {n: [0, 1]}", {"a": 1, "n": 5}, [], id="renamed or clamped"),
+        pytest.param("- harmless: [a, {b: 1}]\n- drop: [a, b]", {"a": 2, "b": 1}, [], id="harmless"),
+        pytest.param("- harmless: [{b: 1}]\n- drop: [b]", {"b": True}, ["b"], id="another value than the harmless one"),
+        pytest.param(
+            "- harmless: [{$.r.exclude: false}]\n- drop: [r]",
+            {"r": {"exclude": False, "effort": "low"}},
+            ["r"],
+            id="the rest of what is harmless",
+        ),
+        pytest.param("- harmless: [{$.r.x: 0}]\n- drop: [r]", {"r": {"x": 0.0}}, [], id="nothing but the harmless"),
+        pytest.param(
+            "- harmless: [a]\n  when: $.b == 1\n- drop: [a, b]", {"a": 2, "b": 1}, ["b"], id="harmless by a condition"
+        ),
     ],
 )
 def test_what_a_request_loses_is_reported(text, given, lost):
@@ -410,6 +429,11 @@ def test_a_config_error_names_its_place_and_its_remedy(path):
     with pytest.raises(ConfigErrors) as errors:
         compile_edits(document, document.root.get("request"))
     assert f"{errors.value}\n" == wanted
+
+
+def test_only_a_request_has_what_is_harmless():
+    with pytest.raises(ConfigErrors, match="`harmless` has no meaning in `response:` edits"):
+        edits("- harmless: [a]", "response")
 
 
 def test_there_are_at_least_fifteen_golden_errors():

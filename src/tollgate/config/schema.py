@@ -36,6 +36,7 @@ _HEADER_NAME = rf"^{HEADER_NAME.pattern}(?![\s\S])"
 EDIT_VERBS: Mapping[str, str] = {
     "rename": "object",
     "drop": "array",
+    "harmless": "array",
     "keep": "array",
     "default": "object",
     "set": "object",

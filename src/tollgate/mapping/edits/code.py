@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tollgate.config.load import Scalar
 from tollgate.mapping.directives import when
-from tollgate.mapping.edits.entry import EntryWriter
+from tollgate.mapping.edits.entry import TAKING, EntryWriter
 from tollgate.mapping.edits.losses import Losses, OwnFields
 from tollgate.mapping.edits.place import Place
 from tollgate.mapping.edits.reading import Edit, Entry
@@ -69,7 +69,7 @@ class EditWriter:
             place = self._place(code, edit.mark.line, reads)
             assert isinstance(edit.value, Scalar)
             place.add(f"C.refuse({lower_words(place.site, edit.value).py}, {edit.param!r})")
-        for entry in together(edit.entries) if edit.verb == "drop" else edit.entries:
+        for entry in together(edit.entries) if edit.verb in TAKING else edit.entries:
             place = self._place(code, entry.mark.line, reads)
             EntryWriter(place, edit, entry, self._losses).write(reads)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
-from tollgate.config.load import Scalar, text_in, walk
+from tollgate.config.load import Scalar, plain, text_in, walk
 from tollgate.mapping.edits import values
 from tollgate.mapping.edits.losses import Losses
 from tollgate.mapping.edits.place import Place, Slot
@@ -21,6 +21,8 @@ from tollgate.mapping.scope import Site, Var
 
 _WHOLE = re.compile(r"\$(?:parent)?(?![\w.\[$])")
 """`$` or `$parent`, and nothing below it."""
+TAKING = ("drop", "harmless")
+"""The verbs that take something out."""
 Own = Callable[[], str]
 """Writes the code that makes an object writable; returns the local that holds it."""
 
@@ -110,7 +112,7 @@ class EntryWriter:
         elif isinstance(first, str):
             with place.block(f"if type({value}) is dict"):
                 self._field_of(value, new, first, rest)
-        elif self.edit.verb == "drop" and not rest:
+        elif self.edit.verb in TAKING and not rest:
             self._drop_items(value, new, first)
         else:
             self._items_of(value, new, first, rest)
@@ -186,9 +188,10 @@ class EntryWriter:
         if self.edit.verb == "rename":
             self._rename(owner, key, own)
             return
-        if self.edit.verb == "drop":
-            with place.block(f"if {key!r} in {owner}"):
-                self.losses.report(place, self.entry, f"{owner}[{key!r}]", f"{owner}[{key!r}] not in {NO_LOSS!r}")
+        if self.edit.verb in TAKING:
+            with place.block(f"if {self._is_there(owner, key)}"):
+                if self.edit.verb == "drop":
+                    self.losses.report(place, self.entry, f"{owner}[{key!r}]", f"{owner}[{key!r}] not in {NO_LOSS!r}")
                 place.add(f"del {own()}[{key!r}]")
             return
         value = place.temp("v")
@@ -202,6 +205,13 @@ class EntryWriter:
             place.add(f"{own()}.pop({key!r}, None)")
 
         self._value(Slot(place, value, place.document if owner == "d" else owner, put, take_out))
+
+    def _is_there(self, owner: str, key: str) -> str:
+        """Whether the field is there to be taken out: with the value that the edit names, if it names one."""
+        if self.entry.value is None:
+            return f"{key!r} in {owner}"
+        value = self.place.site.unit.module.constant(plain(self.entry.value, floats=True))
+        return f"same({owner}.get({key!r}), {value})"
 
     def _rename(self, owner: str, key: str, own: Own) -> None:
         assert isinstance(self.entry.value, Scalar)
@@ -240,8 +250,9 @@ class EntryWriter:
         with self._each(value, step, key, item):
             place.add(f"{gone}.add({key})")
         with place.block(f"if {gone}"):
-            with place.block(f"for {key} in sorted({gone}, key=str)"):
-                self.losses.report(place, self.entry, f"{value}[{key}]")
+            if self.edit.verb == "drop":
+                with place.block(f"for {key} in sorted({gone}, key=str)"):
+                    self.losses.report(place, self.entry, f"{value}[{key}]")
             if isinstance(step, int) and step < 0:
                 place.add(f"{gone} = {{len({value}) + {step}}}")
             with place.block(f"if type({value}) is list"):

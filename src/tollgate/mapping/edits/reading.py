@@ -5,7 +5,7 @@ Owns the verbs and their shapes; their effect is written by `code.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tollgate.config.load import List, Map, Mark, Node, Scalar, text_in
 from tollgate.mapping.paths import Descend, Find, ParseError, Path, Step, parse_path
@@ -40,6 +40,13 @@ VERBS: dict[str, Verb] = {
             "[path]",
             "what the paths find is removed; on a request it is reported as a loss",
             'drop: [logit_bias, "$.messages[*].name"]',
+        ),
+        Verb(
+            "harmless",
+            "[path, {path: value}]",
+            "of a request: what the paths find says nothing here, such as a default, and is removed without a loss; "
+            "`{path: value}`: only where it has that value",
+            'harmless: [{n: 1}, {"$.reasoning.exclude": false}]',
         ),
         Verb(
             "keep",
@@ -158,6 +165,10 @@ def _edit(unit: Unit, node: Node, of: str) -> Edit | None:
         return Edit(name, node.keys[name], value=value, when=when, param=param)
     if name == "keep":
         return Edit(name, node.keys[name], keys=_keys(unit, value), when=when)
+    if name == "harmless":
+        if of != "request":
+            unit.mistake(node.keys[name], f"`harmless` has no meaning in `{of}:` edits: use `drop`")
+        return Edit(name, node.keys[name], entries=tuple(_harmless(unit, value)), when=when)
     entries = _paths(unit, value) if name == "drop" else _table(unit, name, value)
     return Edit(name, node.keys[name], entries=tuple(entries), when=when, why=_why(unit, node))
 
@@ -223,6 +234,26 @@ def _paths(unit: Unit, value: Node) -> list[Entry]:
             unit.mistake(item, f"a path is text, found {_found(item)}", "a path with brackets stands in quotes")
         elif (steps := _steps(unit, item.text, item.mark, item)) is not None:
             entries.append(Entry(steps, item.text, item.mark))
+    return entries
+
+
+def _harmless(unit: Unit, value: Node) -> list[Entry]:
+    if not isinstance(value, List):
+        unit.mistake(
+            value, f"`harmless` takes a list of paths, found {_found(value)}", f"such as `{VERBS['harmless'].example}`"
+        )
+        return []
+    entries = _paths(unit, replace(value, items=tuple(item for item in value.items if not isinstance(item, Map))))
+    for item in value.items:
+        for entry in _table(unit, "harmless", item) if isinstance(item, Map) else ():
+            node = entry.value
+            assert node is not None
+            if not isinstance(entry.steps[-1], str):
+                unit.mistake(entry.mark, f"the path of a value ends in a field, found `{entry.text}`")
+            elif isinstance(node, Scalar) and (node.value is None or not is_literal(node)):
+                unit.mistake(node, f"a value is wanted here, found {_found(node)}", "use `when` instead")
+            else:
+                entries.append(entry)
     return entries
 
 
