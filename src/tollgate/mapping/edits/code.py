@@ -14,6 +14,7 @@ from tollgate.config.load import Scalar
 from tollgate.mapping.directives import when
 from tollgate.mapping.edits.entry import TAKING, EntryWriter
 from tollgate.mapping.edits.losses import Losses, OwnFields
+from tollgate.mapping.edits.moves import ALWAYS
 from tollgate.mapping.edits.place import Place
 from tollgate.mapping.edits.reading import Edit, Entry
 from tollgate.mapping.emit import Code
@@ -35,22 +36,22 @@ class EditWriter:
         """`name(D, C)`: returns the document after the edits. Gives the fields that are not the caller's."""
         code = self._unit.module.function(f"{name}(D, C)", line)
         code.add("d, own = D, False", line)
-        start = len(code.lines)
-        flags: list[str] = []
         for edit in edits:
-            reads, ran = Reads(), f"ran{len(flags)}"
+            reads = Reads()
             if edit.when is None:
                 self._apply(code, edit, reads)
-                self._losses.made(edit, reads, ran)
+                self._losses.made(edit, reads, ALWAYS)
                 continue
             place = self._place(code, edit.when.mark.line, reads)
-            with place.block(f"if {when.test(place.site, edit.when).py}"):
+            test = when.test(place.site, edit.when).py
+            ran = code.temp("ran") if self._losses.may_move(edit) else ""
+            if ran:
+                place.add(f"{ran} = False")
+            with place.block(f"if {test}"):
                 self._apply(code, edit, reads)
-                if self._losses.made(edit, reads, ran):
-                    flags.append(ran)
+                if ran:
                     place.add(f"{ran} = True")
-        if flags:
-            code.lines.insert(start, (1, f"{' = '.join(flags)} = False", line))
+            self._losses.made(edit, reads, ran)
         code.add("return d", line)
         return self._losses.own
 

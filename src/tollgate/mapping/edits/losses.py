@@ -47,9 +47,12 @@ class Losses:
         self._moves: list[Move] = []
         self.own = OwnFields()
 
-    def made(self, edit: Edit, reads: Reads, ran: str) -> bool:
-        """An edit has been written, which read `reads` of the document. Gives whether local `ran` must say if it ran,
-        because it may have moved something."""
+    def may_move(self, edit: Edit) -> bool:
+        """Whether it must be known at run time if the edit's condition held, because it may move something."""
+        return self._of_request and VERBS[edit.verb].puts
+
+    def made(self, edit: Edit, reads: Reads, ran: str) -> None:
+        """An edit has been written, which read `reads` of the document; local `ran` says if it ran."""
         if VERBS[edit.verb].puts:
             tops = [_top(entry) for entry in edit.entries]
             named, whole = frozenset(top for top in tops if top is not None), None in tops
@@ -58,11 +61,9 @@ class Losses:
                 self._moves.clear()  # they moved things within a document that is gone
             self.own |= OwnFields(others=named, whole=whole) if some else OwnFields(named, whole=whole)
             if some and self._of_request:
-                self._moves.append(Move(reads, [entry.steps for entry in edit.entries], ran if edit.when else ALWAYS))
-                return edit.when is not None
+                self._moves.append(Move(reads, [entry.steps for entry in edit.entries], ran))
         elif edit.verb == "rename":
             self.own |= OwnFields(others=frozenset(str(plain(e.value)) for e in edit.entries if e.value is not None))
-        return False
 
     def report(self, place: Place, entry: Entry, value: str, condition: str = "") -> None:
         """Write code that reports `value`, which an edit removes, unless it was moved before or is never lost."""
