@@ -96,6 +96,13 @@ def misfits(entry: Filter, kinds: Sequence[str]) -> Iterator[str]:
             yield f"`{entry.name}` takes {wanted}{of}, found {KIND_WORDS[kind]}"
 
 
+def skipped_items(entry: Filter, kinds: Sequence[str]) -> Iterator[str]:
+    """What is wrong with the items of a list, by their kinds: the filter skips these without a word."""
+    for kind in dict.fromkeys(kinds if entry.items else ()):
+        if kind in KIND_WORDS and kind not in entry.items:
+            yield f"`{entry.name}` skips {KIND_WORDS[kind]} in a list"
+
+
 def _by_place(node: nodes.Call | nodes.Filter, name: str, wrong: Wrong) -> bool:
     if node.kwargs or node.dyn_args is not None or node.dyn_kwargs is not None:
         wrong(node, f"arguments of `{name}` are given by place, without names")

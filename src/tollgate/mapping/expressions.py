@@ -14,7 +14,7 @@ from typing import Any
 
 from jinja2.visitor import NodeVisitor
 
-from tollgate.mapping.call_checks import filter_called, function_called, misfits
+from tollgate.mapping.call_checks import filter_called, function_called, misfits, skipped_items
 from tollgate.mapping.counting import Counting
 from tollgate.mapping.filter_table import TESTS
 from tollgate.mapping.grammar import Expression, decided, is_field, nodes, parse_expression, words_in
@@ -27,6 +27,7 @@ from tollgate.mapping.scope import NOTHING, Lowered, Site, Spot, suggest, writte
 BEYOND_NUMBERS = (float("inf"), float("-inf"))
 """What Python makes of a number that is too large for a float. Neither JSON nor Python code can write it."""
 TOO_LARGE = "this number is larger than numbers can be (1.8e308)"
+_LIST_ALREADY = "a path with [*] is a list already: no brackets around it; two lists are joined by +"
 
 
 def lower(site: Site, text: str, spot: Spot, *, named: bool = False) -> Lowered:
@@ -150,7 +151,9 @@ class _Lowering(NodeVisitor):
         return read_text(self.site, text, self.spot, node.lineno - 1)
 
     def visit_List(self, node: nodes.List | nodes.Tuple) -> Lowered:
-        return Lowered("[" + ", ".join(self.taken(item).py for item in node.items) + "]", True, "list")
+        items = [self.taken(item) for item in node.items]
+        kinds = tuple(item.kind for item in items)
+        return Lowered("[" + ", ".join(item.py for item in items) + "]", True, "list", items=kinds)
 
     visit_Tuple = visit_List
 
@@ -224,6 +227,8 @@ class _Lowering(NodeVisitor):
         given = [self.taken(argument) for argument in node.args]
         for misfit in misfits(entry, [value.kind, *(each.kind for each in given)]):
             self.spot.warn(misfit, (node.lineno or 1) - 1)
+        for misfit in skipped_items(entry, value.items):
+            self.spot.warn(misfit, (node.lineno or 1) - 1, _LIST_ALREADY if "list" in value.items else "")
         if is_field(node.node, self.paths):
             self.site.unit.filtered.append((value.places, entry, self.spot.mark((node.lineno or 1) - 1)))
         arguments = [each.py for each in given]

@@ -52,6 +52,8 @@ class Filter:
     """Of its two arguments, the first is not above the second."""
     takes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """The value's name and kinds, then those of each argument; no kinds where it takes any."""
+    items: tuple[str, ...] = ()
+    """Of the items of a list it uses those of these kinds, and skips others; no kinds where it uses all."""
 
 
 _KINDS = {each.__name__: kind for each, kind in KINDS.items()}
@@ -138,7 +140,7 @@ FILTERS: dict[str, Filter] = {
             fits={0: (digests.is_date_format, "such as '%Y-%m-%dT%H:%M:%SZ'")},
         ),
         _filter(digests.seconds, "'2026-11-21T10:00:00.123Z' | seconds → 1795255200"),
-        _filter(filters.join, "['a', 'b'] | join('-') → \"a-b\""),
+        _filter(filters.join, "['a', 'b'] | join('-') → \"a-b\"", items=("text", "number", "bool")),
         _filter(filters.split, "'1x2' | split('x') → [\"1\",\"2\"]"),
         _filter(filters.strip, "' a ' | strip → \"a\"", fits={0: _one_of(("end",))}),
         _filter(filters.lower, "'A' | lower → \"a\""),
@@ -157,9 +159,11 @@ FILTERS: dict[str, Filter] = {
         _filter(filters.length, "['a'] | length → 1", uses="outline"),
         _filter(filters.first, "[1, 2] | first → 1", uses="item"),
         _filter(filters.last, "[1, 2] | last → 2", uses="item"),
-        _filter(filters.total, "[1, 2] | total → 3"),
+        _filter(filters.total, "[1, 2] | total → 3", items=("number",)),
         _filter(filters.clip, "3 | clip(0, 2) → 2", ascends=True),
-        _filter(filters.lookup, "[{'id': 'a', 'n': 1}] | lookup('id', 'n') → {\"a\":1}", uses="fields"),
+        _filter(
+            filters.lookup, "[{'id': 'a', 'n': 1}] | lookup('id', 'n') → {\"a\":1}", uses="fields", items=("object",)
+        ),
         _filter(filters.entries, '{\'a\': 1} | entries → [{"key":"a","value":1}]'),
         _filter(
             filters.distinct,

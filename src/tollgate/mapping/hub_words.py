@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from tollgate.config.load import List, Map, Mark, Node, Scalar, entries_of, lookup, one_or_many, text_in, walk
 from tollgate.mapping import hub
-from tollgate.mapping.call_checks import misfits
+from tollgate.mapping.call_checks import misfits, skipped_items
 from tollgate.mapping.directives import copy
 from tollgate.mapping.hub_shapes import ANYTHING, Shape, of_kind, shape
 from tollgate.mapping.reads import Places, Reads
@@ -299,6 +299,12 @@ def _check_filtered(unit: Unit, places: _ShapesAt) -> None:
         found = [misfit for kind in kinds for misfit in misfits(entry, [kind])]
         if found and len(found) == len(kinds):
             unit.warn(mark, f"{found[0]}: the hub's `{shapes[0].name}`")
+            continue
+        items = [at.items for at in shapes if at.items is not None]
+        skipped = [skip for kind in _kinds_of(items) for skip in skipped_items(entry, [kind])]
+        if skipped and len(items) == len(shapes) and len(skipped) == len(_kinds_of(items)):
+            hint = "read a field of each, such as `[*].text`" if items[0].fields else ""
+            unit.warn(mark, f"{skipped[0]}: the hub's `{shapes[0].name}`", hint)
 
 
 def _shapes_of(read: Places, places: _ShapesAt) -> list[Shape]:

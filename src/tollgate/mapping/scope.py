@@ -31,6 +31,8 @@ class Lowered:
     atom: bool = False
     places: Places = ()
     """Where in the document the value comes from, for the loss list; empty for computed values."""
+    items: tuple[str, ...] = ()
+    """The types of the items of a list that is written in the expression."""
 
     def take(self) -> Lowered:
         """Count everything in the value as read, because it becomes part of the result; so nothing of it is in the
