@@ -114,7 +114,13 @@ def _shown(text: str, offset: int) -> str:
     return rest if len(text) <= offset + 20 else rest + "..."
 
 
+_ALL_AFTER_A_KEY = re.compile(r"[\])][\w.]*\[(?:\*\]|\?\()")
+"""`[*]` or a filter behind a computed value: `$.turns[$i + 1].parts[*]`, `f($x)[*]`."""
+
+
 def _hint(text: str) -> str:
+    if _ALL_AFTER_A_KEY.search(text):
+        return "a path with [*] begins at a name: give the value before it one with $let, and read `$name[*]`"
     if "&" in text or "||" in text:
         return "write `and` and `or`"
     if "?" in text and ":" in text:
