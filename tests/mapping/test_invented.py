@@ -232,3 +232,48 @@ def test_a_plugin_that_is_not_pure_is_found_by_the_examples() -> None:
         "given: {a: x}, lost: []}\n"
     )
     assert "the second time" in run_examples(compile_mapping(document(changing_result), plugins=plugins))[0].message
+
+
+LOOSE = """
+mapping: loose
+response:
+  to_hub:
+    parts:
+      - {kind: text, text: $.say}
+      - {$each: $c in $.calls, kind: tool_call, id: $c.no, name: $c.fn, args: $c.in}
+    stop: $.why
+stream:
+  to_hub:
+    always:
+      - {delta: {kind: text, text: $.say}}
+      - {$each: $c in $.calls, part: {kind: tool_call, id: $c.no, name: $c.fn, args: $c.in}}
+      - {stop: {reason: $.why}}
+"""
+
+
+@pytest.mark.parametrize("said", [5, 0.5, True, ["a"], {"x": 1}], ids=str)
+def test_a_text_of_another_kind_is_the_same_text_in_a_whole_answer_and_in_a_stream(said: object) -> None:
+    source, answer = compile_mapping(document(LOOSE)), {"say": said, "why": "end"}
+    streamed = StreamConverter(source, shipped("messages"), Context())
+    events = [*streamed.feed(answer), *streamed.finish()]
+    text = "".join(event["delta"]["text"] for _, event in events if event["type"] == "content_block_delta")
+    for client, read in (
+        ("messages", lambda made: made["content"][0]["text"]),
+        ("responses", lambda made: made["output"][0]["content"][0]["text"]),
+        ("chat", lambda made: made["choices"][0]["message"]["content"]),
+    ):
+        made = convert_response(source, shipped(client), answer, Context()).body
+        assert read(made) == text, client
+
+
+def test_the_id_of_a_call_is_a_text_where_the_upstream_has_a_number() -> None:
+    source = compile_mapping(document(LOOSE))
+    made = convert_response(source, shipped("messages"), {"calls": [{"no": 5, "fn": "f", "in": "{}"}]}, Context()).body
+    assert made["content"] == [{"type": "tool_use", "id": "5", "name": "f", "input": {}}]
+
+
+@pytest.mark.parametrize(("why", "complete"), [(3, True), (0, True), (True, True), (False, False), (None, False)])
+def test_a_stop_without_a_word_ends_a_stream(why: object, complete: bool) -> None:
+    streamed = StreamConverter(compile_mapping(document(LOOSE)), shipped("messages"), Context())
+    events = [*streamed.feed({"say": "Hi", "why": why}), *streamed.finish()]
+    assert events[-1][0] == ("message_stop" if complete else "error")

@@ -21,7 +21,7 @@ from tollgate.mapping.in_text import InText
 from tollgate.mapping.streams.part import unfit
 from tollgate.mapping.tool_names import with_own_names
 from tollgate.mapping.tool_results import tidy_calls
-from tollgate.mapping.values import text_of
+from tollgate.mapping.values import NUMBERS, text_of
 
 _LONGEST_MESSAGE = 2000
 _ONLY_KIND = {"kind"}
@@ -151,6 +151,11 @@ def tidy(hub: dict[str, Any], context: Context) -> dict[str, Any]:
         name = context.answer_id()
     calls = 0
     for number, part in enumerate(parts):
+        text, key = part.get("text"), part.get("id")
+        if type(text) is not str and text is not None:  # as in a stream; clients cannot read another kind
+            part = parts[number] = {**part, "text": text_of(text)}
+        if type(key) in NUMBERS:
+            part = parts[number] = {**part, "id": text_of(key)}
         if part.get("kind") != "tool_call":
             continue
         calls += 1

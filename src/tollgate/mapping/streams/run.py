@@ -16,7 +16,7 @@ from tollgate.mapping.streams.growth import Growth
 from tollgate.mapping.streams.handlers import EventWriter
 from tollgate.mapping.streams.part import NO_DETAILS, NO_MORE, Details, Part, grow, hashable
 from tollgate.mapping.streams.parts import Parts
-from tollgate.mapping.values import text_of
+from tollgate.mapping.values import NUMBERS, text_of
 from tollgate.wording import clipped
 
 ENDED_EARLY = "the upstream ended before the answer was finished"
@@ -257,9 +257,12 @@ class Run(Parts):
         self._admit(part)
 
     def finished(self, reason: object = None, text: object = None) -> None:
-        """The upstream says why it stopped."""
+        """The upstream says why it stopped; a number or true is a reason that we have no word for, as in a whole
+        answer."""
         if type(reason) is str and reason:
             self.stop = reason
+        elif reason is True or type(reason) in NUMBERS:
+            self.stop = text_of(reason)
         if type(text) is str:
             self.stop_text = text
 
