@@ -110,6 +110,10 @@ class ConvertedStream(Stage):
     def counted(self) -> bool:
         return self._converter.stop is not None  # every format sends its usage with the end
 
+    @property
+    def answered(self) -> bool:
+        return self._converter.stop not in (None, "error")
+
     def tier(self) -> str | None:
         tier = self._converter.response_field("service_tier")
         return tier if isinstance(tier, str) else None

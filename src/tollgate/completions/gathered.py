@@ -27,10 +27,14 @@ async def gathered_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Re
     exchange.attempt.count_part = partial(count_usage, exchange, stage, left=True)
     blocks = answer.chunks()
     try:
-        async for block in blocks:
-            stage.feed(block)
-            if stage.ended or stage.error is not None:
-                break
+        try:
+            async for block in blocks:
+                stage.feed(block)
+                if stage.ended or stage.error is not None:
+                    break
+        except UpstreamError:
+            if not stage.answered:
+                raise
         if stage.ended and not stage.begun and stage.error is None:  # a failed answer: the reason may follow
             await rest_of(blocks, stage)
         answer.abort()  # the upstream may keep the stream open

@@ -84,6 +84,11 @@ class NativeChat(NativeStream):
     def tier(self) -> str | None:
         return self._tier
 
+    @property
+    def answered(self) -> bool:
+        # with several choices this may be the end of one of them
+        return self._finish is not None and self._exchange.body.get("n") in (None, 1)
+
     def minted(self) -> list[str]:
         if not may_mint("chat", self._exchange.body):
             return []

@@ -84,6 +84,10 @@ class NativePlain(NativeStream):
             return [*self._minted, *minted_ids(self._message, thread=True)]
         return self._minted
 
+    @property
+    def answered(self) -> bool:
+        return self._tap.stop is not None
+
     def encrypted(self) -> Collection[str]:
         return self._encrypted
 

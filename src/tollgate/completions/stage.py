@@ -45,6 +45,11 @@ class Stage(ABC):
     def tier(self) -> str | None:
         """The service tier that the upstream reports."""
 
+    @property
+    @abstractmethod
+    def answered(self) -> bool:
+        """Whether the upstream has said why its answer stopped: a connection that breaks later takes nothing of it."""
+
     def minted(self) -> list[str]:
         """Ids in the answer under which the provider stores state (`state_ids.py`)."""
         return []

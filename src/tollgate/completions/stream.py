@@ -102,7 +102,10 @@ async def _pump(
                 rest = await rest_of(blocks, stage) if stage.ended and not answer.ended else b""
                 held += rest + stage.close()
         except UpstreamError as error:
-            stage.error = without_frames(error)
+            if stage.answered:  # as where the body ends there: a client would repeat, and pay for, all of it
+                held += stage.close()
+            else:
+                stage.error = without_frames(error)
         await count_usage(exchange, stage)
         exchange.attempt.failure = stage.error or stage.reported_error()
         if stage.error is not None:
