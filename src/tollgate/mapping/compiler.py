@@ -56,6 +56,8 @@ class CompiledMapping:
             )
             for name, reads in built.reads.items()
         }
+        self.harmless = built.harmless_values.get("request.to_hub", {})
+        """Values at places of a request of this format that have no effect there."""
         self.usage_in = self.sections.get(USAGE_IN)
         """Only the `usage` of `response.to_hub`: for native answers, of which nothing else is read."""
         self.sent_tier = self.sections.get(f"request.{SENT_TIER}")

@@ -1,7 +1,8 @@
 """What may stay unread without being reported as lost, because nothing changes without it.
 
 Some of it applies to every format. A mapping file lists the rest in `request.harmless`: places (`input[].id`), or a
-place with the one value for which it applies (`min_p: 0`): a client that sends a default value loses nothing.
+place with the one value for which it applies (`min_p: 0`): a client that sends a default value loses nothing. These
+values also apply to what the edits of a provider remove from requests in that format.
 """
 
 from __future__ import annotations
@@ -82,9 +83,25 @@ def _mark(place: Reads, path: str) -> None:
     place.whole = True
 
 
-def is_harmless(values: HarmlessValues, path: str, document: object) -> bool:
-    """Whether `document` has at `path` a value that is listed for it. `path` is written as in the loss list."""
-    found = document
+def is_blank(value: object) -> bool:
+    """Whether a value says nothing: some client libraries send an object with a null for each setting."""
+    return value in NO_LOSS or type(value) is dict and all(map(is_blank, value.values()))
+
+
+def says_nothing(values: HarmlessValues, path: str, document: object) -> bool:
+    """Whether what `document` has at `path` is blank or harmless, or an object in which every field is."""
+    found = _at(path, document)
+    return found is not None and _says_nothing(values, path, found)
+
+
+def _says_nothing(values: HarmlessValues, path: str, found: object) -> bool:
+    if is_blank(found) or any(same(found, value) for value in values.get(path, ())):
+        return True
+    return type(found) is dict and all(_says_nothing(values, f"{path}.{key}", item) for key, item in found.items())
+
+
+def _at(path: str, document: object) -> object:
+    """What is at a path as the loss list has it; None for one through a list."""
     for step in path.split("."):
-        found = found.get(step) if type(found) is dict else None
-    return any(same(found, value) for value in values.get(path, ()))
+        document = document.get(step) if type(document) is dict else None
+    return document

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tollgate.mapping.harmless import IGNORED, HarmlessValues, is_empty_value, is_harmless
+from tollgate.mapping.harmless import IGNORED, HarmlessValues, is_empty_value, says_nothing
 from tollgate.mapping.reads import Reads, Switch, names_read, standing_for
 
 _MOST = 100
@@ -53,7 +53,7 @@ class Walker:
             _walk_items(document, start, None, found, 0)
         if not found:
             return []
-        return [path for path in found if not (path in self._harmless and is_harmless(self._harmless, path, document))]
+        return [path for path in found if not says_nothing(self._harmless, path, document)]
 
     def state(
         self, places: Iterable[Reads], followed: frozenset[Switch] = frozenset(), ignored: frozenset[str] = frozenset()

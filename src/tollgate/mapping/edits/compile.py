@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any
 
 from tollgate.config.load import Document, Node
@@ -20,6 +21,7 @@ from tollgate.mapping.edits.losses import OwnFields
 from tollgate.mapping.edits.place import EDIT_RUNTIME
 from tollgate.mapping.edits.reading import read_edits
 from tollgate.mapping.failures import Fault, failure
+from tollgate.mapping.harmless import HarmlessValues, says_nothing
 from tollgate.mapping.mentions import mentions
 from tollgate.mapping.names import ENGINE, HEADERS
 from tollgate.mapping.pieces import Functions, built_with, unit_with
@@ -33,7 +35,7 @@ class EditList:
     from a request goes to `context.lost`. Raises `Refused` (a `refuse` edit) and `MappingFailure`.
     """
 
-    __slots__ = ("_files", "_own", "_request", "_steps", "reads_headers")
+    __slots__ = ("_files", "_harmless", "_own", "_request", "_steps", "reads_headers")
 
     def __init__(
         self,
@@ -43,11 +45,13 @@ class EditList:
         request: bool,
         reads_headers: bool = False,
         own: OwnFields = OwnFields(),  # noqa: B008 (it is immutable)
+        harmless: HarmlessValues = MappingProxyType({}),
     ) -> None:
         self._steps = tuple(steps)
         self._files = tuple(files)
         self._request = request
         self._own = own
+        self._harmless = harmless
         self.reads_headers = reads_headers
         """Whether it reads the client's headers (`context.headers`)."""
 
@@ -61,7 +65,8 @@ class EditList:
         except (Fault, RecursionError) as error:
             raise failure(error, self._files, request=self._request) from (error if isinstance(error, Fault) else None)
         if self._request and len(context.lost) > before:
-            context.lost[before:] = self._own.callers(context.lost[before:], original)
+            lost = self._own.callers(context.lost[before:], original)
+            context.lost[before:] = [name for name in lost if not says_nothing(self._harmless, name, original)]
             if context.strict and len(context.lost) > before:
                 context.refuse_loss(context.lost[before:])
         return document
@@ -78,6 +83,19 @@ class EditList:
             request=self._request,
             reads_headers=self.reads_headers or other.reads_headers,
             own=self._own | other._own,
+            harmless=self._harmless,
+        )
+
+    def sparing(self, harmless: HarmlessValues) -> EditList:
+        """The same edits, of requests in a format in which these values at these places have no effect: removed, they
+        are no loss."""
+        return EditList(
+            self._steps,
+            self._files,
+            request=self._request,
+            reads_headers=self.reads_headers,
+            own=self._own,
+            harmless=harmless,
         )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tollgate.mapping.context import Context
-from tollgate.mapping.harmless import NO_LOSS
+from tollgate.mapping.harmless import is_blank
 from tollgate.mapping.loss import State, Walker, unread
 from tollgate.mapping.paths import Descend, Step
 from tollgate.mapping.reads import Places, Reads, standing_for
@@ -75,11 +75,6 @@ def _in_any_case(places: Places) -> frozenset[Reads]:
     return reached | _in_any_case(cases) if cases and not reached.issuperset(cases) else reached
 
 
-def _is_blank(value: Any) -> bool:
-    """Whether a value says nothing: some client libraries send an object with a null for each setting."""
-    return value in NO_LOSS or type(value) is dict and all(map(_is_blank, value.values()))
-
-
 @dataclass(eq=False, slots=True)
 class Rest:
     """Names what is left of a value that an edit removes. `moved` has what each of some earlier edits moves of it."""
@@ -95,7 +90,7 @@ class Rest:
             places = [place for held, places in zip(ran, self.moved, strict=True) if held for place in places]
             state = self._states[ran] = Walker(Reads()).state(places) if places else None
         if state is None:
-            if not _is_blank(value):
+            if not is_blank(value):
                 context.lose(self.name)
             return
         for name in unread(value, state, self.name):

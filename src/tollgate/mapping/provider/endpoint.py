@@ -20,6 +20,7 @@ from tollgate.mapping.provider.sends import Sends, compile_sends
 
 if TYPE_CHECKING:
     from tollgate.mapping import CompiledMapping
+    from tollgate.mapping.edits import EditList
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,10 @@ class CompiledEndpoint:
     polling: Polling | None
     prepares: tuple[Prepare, ...]
     sends: Sends | None
+
+    def sparing(self, edits: EditList | None) -> EditList | None:
+        """Edits of requests, which report no loss of what has no effect in this endpoint's format."""
+        return edits if edits is None or self.mapping is None else edits.sparing(self.mapping.harmless)
 
 
 def compile_endpoint(

@@ -126,6 +126,8 @@ def _edited_or_read(compiled: CompiledProvider, endpoint: CompiledEndpoint | Non
     if example.of == "answer":
         return _answer(compiled, endpoint, model, example.given, context)
     edits = compiled.scopes.edits(example.of, config, model)
+    if endpoint is not None and example.of == "request":
+        edits = endpoint.sparing(edits)
     return example.given if edits is None else edits(example.given, context)
 
 

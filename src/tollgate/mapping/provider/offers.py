@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from tollgate.config.authorisation import Authorisation
-from tollgate.config.model import Endpoint, Model
+from tollgate.config.model import Model
 from tollgate.config.settings import Timeouts
 from tollgate.mapping.edits import EditList
 from tollgate.mapping.provider.address import address_of
@@ -75,9 +75,9 @@ class Offers:
             timeouts=replace(self._timeouts, **model.timeouts),
             fixed_headers=self._shared({"content-type": kind, **fixed}),
             made_headers=made,
-            request_edits=self._edits("request", config, model),
-            response_edits=self._edits("response", config, model),
-            stream_edits=self._edits("stream", config, model),
+            request_edits=self._edits("request", endpoint, model),
+            response_edits=self._edits("response", endpoint, model),
+            stream_edits=self._edits("stream", endpoint, model),
             can=can,
             model_facts=facts,
             usage=endpoint.usage.excluding("cache_write") if can.get("cache_write_apart") else endpoint.usage,
@@ -105,6 +105,8 @@ class Offers:
         only once."""
         return self._headers_sent.setdefault(tuple(headers.items()), MappingProxyType(headers))
 
-    def _edits(self, kind: str, endpoint: Endpoint, model: Model) -> EditList | None:
-        made = self._scopes.edits(kind, endpoint, model)
-        return self._chains.setdefault(made.identity(), made) if made is not None else None
+    def _edits(self, kind: str, endpoint: CompiledEndpoint, model: Model) -> EditList | None:
+        made = self._scopes.edits(kind, endpoint.config, model)
+        if kind == "request":
+            made = endpoint.sparing(made)
+        return self._chains.setdefault((id(endpoint.mapping), *made.identity()), made) if made is not None else None
