@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tollgate.mapping.context import Context
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][+-]?[0-9]{1,3})?\Z")
-_DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*?);base64,")
+_DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*?);base64,", re.IGNORECASE)
 _MOST_HEAD = 2000
 """Characters of a data address before its data; trying every parameter of a head of megabytes takes seconds,
 in which no thread runs."""
@@ -335,7 +335,7 @@ def without(value: Object, *names: Text) -> dict[str, Any] | None:
 
 def data_url(value: Text) -> dict[str, str] | None:
     """`data:mime;base64,...` taken apart as `mime` and `data`; absent for any other text."""
-    if type(value) is not str or not value.startswith("data:"):
+    if type(value) is not str or value[:5].lower() != "data:":
         return None
     found = _DATA_URL.match(value, 0, _MOST_HEAD)
     if not found:
