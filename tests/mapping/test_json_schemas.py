@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tollgate.mapping.json_schemas import modern, typed
+from tollgate.mapping.json_schemas import closed, modern, typed, unbounded
 
 
 def nested(levels: int, alternatives: int) -> dict[str, Any]:
@@ -65,3 +65,43 @@ def test_a_definition_moves_beside_what_is_no_map_of_definitions() -> None:
 def test_a_modern_schema_is_not_copied() -> None:
     schema = {"type": "object", "properties": {"a": {"type": ["array", "null"], "items": {}}, "b": {"default": None}}}
     assert modern(schema) is schema
+
+
+TREE = {"type": "object", "properties": {"child": {"anyOf": [{"$ref": "#/$defs/tree"}, {"type": "null"}]}}}
+SHARED = {"a": {"$ref": "#/$defs/text"}, "b": {"$ref": "#/$defs/text"}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "found"),
+    [
+        pytest.param({"type": "object"}, True, id="an object without named fields"),
+        pytest.param({"type": ["object", "null"]}, True, id="likewise, or null"),
+        pytest.param({"type": "object", "properties": {}}, False, id="an object without fields"),
+        pytest.param({"type": "object", "properties": {}, "additionalProperties": True}, True, id="any fields"),
+        pytest.param({"type": "object", "properties": {"a": {}}, "additionalProperties": True}, False, id="more"),
+        pytest.param({"properties": {"a": {"additionalProperties": {"type": "number"}}}}, True, id="a map of numbers"),
+        pytest.param({"properties": {"a": {"patternProperties": {"^a": {}}}}}, True, id="a map by patterns"),
+        pytest.param({"type": "array", "items": {"type": "object"}}, True, id="a list of any objects"),
+        pytest.param({"type": "object", "anyOf": [{"properties": {"a": {}}}]}, False, id="fields in alternatives"),
+        pytest.param({"properties": {"type": {"type": "string"}, "items": {"type": "string"}}}, False, id="names"),
+        pytest.param({"$ref": "#/$defs/tree", "$defs": {"tree": TREE}}, True, id="a tree by definition"),
+        pytest.param({"type": "object", "properties": {"child": {"$ref": "#"}}}, True, id="a tree by its root"),
+        pytest.param({"type": "string", "$defs": {"tree": TREE}}, False, id="a definition that nothing refers to"),
+        pytest.param({"properties": SHARED, "$defs": {"text": {"type": "string"}}}, False, id="one target, twice"),
+        pytest.param({"$ref": "https://schemas.example/a"}, True, id="another document"),
+        pytest.param({}, False, id="anything"),
+        pytest.param([], None, id="no schema"),
+    ],
+)
+def test_a_schema_is_unbounded_if_values_may_have_unnamed_fields_or_any_depth(schema: Any, found: bool | None) -> None:
+    assert unbounded(schema) is found
+
+
+def test_references_that_chain_deeply_count_as_unbounded() -> None:
+    chain = {f"p{i}": {"items": {"$ref": f"#/properties/p{i + 1}"}} for i in range(2000)}
+    assert unbounded({"properties": {**chain, "p2000": {"type": "string"}}}) is True
+
+
+def test_an_object_that_takes_anything_beside_its_fields_is_closed() -> None:
+    fields = {"type": "object", "properties": {"a": {"type": "string"}}}
+    assert closed({**fields, "additionalProperties": {}}) == {**fields, "additionalProperties": False}

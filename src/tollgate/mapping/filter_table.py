@@ -210,6 +210,11 @@ FILTERS: dict[str, Filter] = {
             name="spoken_schema",
         ),
         _filter(
+            json_schemas.unbounded,
+            "{'type': 'object', 'additionalProperties': {'type': 'number'}} | unbounded_schema → true",
+            name="unbounded_schema",
+        ),
+        _filter(
             json_schemas.modern,
             "{'minimum': 0, 'exclusiveMinimum': true} | modern_schema → {\"exclusiveMinimum\":0}",
             name="modern_schema",

@@ -6,7 +6,7 @@ changed in place, and values that are no schemas (a property called `minimum`, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tollgate.mapping.values import Object, json_text
@@ -42,6 +42,8 @@ _OF_TYPE = (
 """The keywords that only values of a type can violate."""
 _LIMITS = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
 """Keywords that were true or false in draft 4, each with the limit that it excluded."""
+_ELSEWHERE = {"$ref", "anyOf", "oneOf", "allOf", "enum", "const"}
+"""Keywords that say elsewhere what an object consists of."""
 _VALUES = ("default", "const")
 """Keywords whose value may be null."""
 _MOST_COPIES = 50_000
@@ -107,6 +109,20 @@ def modern(schema: Object) -> dict[str, Any] | None:
     return _everywhere(schema, _complete_array, before=_modernize) if _is_outdated(schema) else schema
 
 
+def unbounded(schema: Object) -> bool | None:
+    """Whether values of a JSON schema may have fields that it does not name, or any depth: it has an object without
+    named fields, one whose further fields have a schema, or a reference that leads back to itself or out of it.
+
+    {"type": "object", "additionalProperties": {"type": "number"}} -> True
+    """
+    if type(schema) is not dict:
+        return None
+    try:
+        return _Bounds(schema).lacking(schema, ("#",))
+    except RecursionError:
+        return True
+
+
 _Change = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -130,9 +146,26 @@ def _everywhere(schema: dict[str, Any], change: _Change, before: _Change | None 
 def _close(schema: dict[str, Any]) -> dict[str, Any]:
     kind = schema.get("type")
     holds_fields = kind == "object" or type(kind) is list and "object" in kind or "properties" in schema
-    if holds_fields and schema.get("additionalProperties", True) is True:
+    if holds_fields and _is_anything(schema.get("additionalProperties", True)):
         schema["additionalProperties"] = False
     return schema
+
+
+def _is_anything(schema: Object) -> bool:
+    return schema is True or schema == {}
+
+
+def _is_open(schema: dict[str, Any]) -> bool:
+    """Whether an object may have fields that only this schema could name, and does not. With `properties: {}` alone it
+    is meant to have none."""
+    others = schema.get("additionalProperties")
+    if type(others) is dict and others or schema.get("patternProperties"):
+        return True
+    if schema.get("properties") or _ELSEWHERE & schema.keys():
+        return False
+    kind = schema.get("type")
+    holds_fields = kind == "object" or type(kind) is list and "object" in kind
+    return holds_fields and ("properties" not in schema if others is None else _is_anything(others))
 
 
 def _speak(schema: dict[str, Any], taken: dict[str, Any]) -> dict[str, Any]:
@@ -202,6 +235,46 @@ def _complete_array(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
+class _Bounds:
+    """Looks for what is unbounded in `root`. What is only defined and never referred to bounds nothing."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self._root = root
+        self._seen: set[str] = set()
+        """References whose targets are bounded."""
+
+    def lacking(self, schema: dict[str, Any], within: tuple[str, ...]) -> bool:
+        """Whether bounds are lacking in a schema to which the references `within` led."""
+        reference = schema.get("$ref")
+        if type(reference) is str and reference not in self._seen:
+            target = _target(self._root, reference)
+            if target is None or reference in within or self.lacking(target, (*within, reference)):
+                return True
+            self._seen.add(reference)
+        return _is_open(schema) or any(self.lacking(one, within) for one in _inside(schema))
+
+
+def _inside(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The schemas directly inside a schema, without definitions."""
+    for key in _ONE:
+        if type(held := schema.get(key)) is dict:
+            yield held
+    for key in _SEVERAL:
+        if type(held := schema.get(key)) is list:
+            yield from (one for one in held if type(one) is dict)
+    if type(held := schema.get("properties")) is dict:
+        yield from (one for one in held.values() if type(one) is dict)
+
+
+def _target(root: dict[str, Any], reference: str) -> dict[str, Any] | None:
+    """The schema that a reference inside the document leads to: `#`, or a JSON pointer such as `#/properties/a`."""
+    start, *names = reference.split("/")
+    found: Any = root if start == "#" else None
+    for name in names:
+        found = found.get(name.replace("~1", "/").replace("~0", "~")) if type(found) is dict else None
+    return found if type(found) is dict else None
+
+
 class _TooManyCopies(Exception):
     """A schema would become too large."""
 
@@ -238,21 +311,13 @@ class _Parting:
         notes = {key: value for key, value in schema.items() if key in _NOTES}
         if reference.startswith(("#/$defs/", "#/definitions/")):
             return {"$ref": reference.replace("#/definitions/", "#/$defs/", 1), **notes}
-        target = self._target(reference)
+        target = _target(self._root, reference)
         if target is None:
             return schema
         if reference in within:
             return {"type": target.get("type", "object"), **notes}
         self._take(_size(target))
         return {**_everywhere(target, lambda one: self._referred(one, (*within, reference))), **notes}
-
-    def _target(self, reference: str) -> dict[str, Any] | None:
-        """The schema that a reference inside the document leads to: `#`, or a JSON pointer such as `#/properties/a`."""
-        start, *names = reference.split("/")
-        found: Any = self._root if start == "#" else None
-        for name in names:
-            found = found.get(name.replace("~1", "/").replace("~0", "~")) if type(found) is dict else None
-        return found if type(found) is dict else None
 
     def _take(self, number: int) -> None:
         self._left -= number
