@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tollgate.mapping.json_schemas import closed, modern, typed, unbounded
+from tollgate.mapping.json_schemas import closed, enumerated, modern, typed, unbounded
 
 
 def nested(levels: int, alternatives: int) -> dict[str, Any]:
@@ -105,3 +105,16 @@ def test_references_that_chain_deeply_count_as_unbounded() -> None:
 def test_an_object_that_takes_anything_beside_its_fields_is_closed() -> None:
     fields = {"type": "object", "properties": {"a": {"type": "string"}}}
     assert closed({**fields, "additionalProperties": {}}) == {**fields, "additionalProperties": False}
+
+
+def test_fixed_texts_become_lists_of_one_wherever_they_are() -> None:
+    kind = {"type": "string", "const": "cat", "title": "Kind"}
+    listed = {"type": "string", "enum": ["cat"], "title": "Kind"}
+    schema = {"anyOf": [{"$ref": "#/$defs/cat"}, {"const": 1}], "$defs": {"cat": {"properties": {"const": kind}}}}
+    assert enumerated(schema) == {**schema, "$defs": {"cat": {"properties": {"const": listed}}}}
+    assert enumerated({"enum": ["a", "b"], "const": "a"}) == {"type": "string", "enum": ["a"]}
+
+
+def test_a_schema_without_fixed_texts_is_not_copied() -> None:
+    schema = {"properties": {"const": {"type": "string"}, "b": {"const": True}}, "default": {"const": "a"}}
+    assert enumerated(schema) is schema

@@ -220,6 +220,11 @@ FILTERS: dict[str, Filter] = {
             name="modern_schema",
         ),
         _filter(
+            json_schemas.enumerated,
+            '{\'const\': \'a\'} | enum_schema → {"type":"string","enum":["a"]}',
+            name="enum_schema",
+        ),
+        _filter(
             json_schemas.typed,
             "{'type': 'object', 'anyOf': [{'required': ['a']}]} | typed_schema → "
             '{"anyOf":[{"type":"object","required":["a"]}]}',

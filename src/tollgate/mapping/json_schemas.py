@@ -123,6 +123,17 @@ def unbounded(schema: Object) -> bool | None:
         return True
 
 
+def enumerated(schema: Object) -> dict[str, Any] | None:
+    """A JSON schema in which a text that `const` gives is the only value of an `enum`. One without such a text is
+    returned unchanged.
+
+    {"const": "a"} -> {"type": "string", "enum": ["a"]}
+    """
+    if type(schema) is not dict:
+        return None
+    return _everywhere(schema, _enumerate) if _has_fixed_text(schema) else schema
+
+
 _Change = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -176,6 +187,17 @@ def _speak(schema: dict[str, Any], taken: dict[str, Any]) -> dict[str, Any]:
         words = ", ".join(f"{key}: {json_text(schema.pop(key))}" for key in described)
         before = schema.get("description")
         schema["description"] = f"{before}\n\n{words}" if type(before) is str and before else words
+    return schema
+
+
+def _has_fixed_text(schema: dict[str, Any]) -> bool:
+    return type(schema.get("const")) is str or any(map(_has_fixed_text, _inside(schema, _NAMED)))
+
+
+def _enumerate(schema: dict[str, Any]) -> dict[str, Any]:
+    if type(schema.get("const")) is str:
+        schema.setdefault("type", "string")
+        schema["enum"] = [schema.pop("const")]  # It is narrower than a list beside it.
     return schema
 
 
@@ -251,19 +273,20 @@ class _Bounds:
             if target is None or reference in within or self.lacking(target, (*within, reference)):
                 return True
             self._seen.add(reference)
-        return _is_open(schema) or any(self.lacking(one, within) for one in _inside(schema))
+        return _is_open(schema) or any(self.lacking(one, within) for one in _inside(schema, ("properties",)))
 
 
-def _inside(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The schemas directly inside a schema, without definitions."""
+def _inside(schema: dict[str, Any], by_name: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """The schemas directly inside a schema, also those that these keywords hold by name."""
     for key in _ONE:
         if type(held := schema.get(key)) is dict:
             yield held
     for key in _SEVERAL:
         if type(held := schema.get(key)) is list:
             yield from (one for one in held if type(one) is dict)
-    if type(held := schema.get("properties")) is dict:
-        yield from (one for one in held.values() if type(one) is dict)
+    for key in by_name:
+        if type(held := schema.get(key)) is dict:
+            yield from (one for one in held.values() if type(one) is dict)
 
 
 def _target(root: dict[str, Any], reference: str) -> dict[str, Any] | None:
