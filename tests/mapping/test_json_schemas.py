@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tollgate.mapping.json_schemas import closed, enumerated, modern, typed, unbounded
+from tollgate.mapping.json_schemas import alternated, closed, enumerated, modern, typed, unbounded
 
 
 def nested(levels: int, alternatives: int) -> dict[str, Any]:
@@ -118,3 +118,25 @@ def test_fixed_texts_become_lists_of_one_wherever_they_are() -> None:
 def test_a_schema_without_fixed_texts_is_not_copied() -> None:
     schema = {"properties": {"const": {"type": "string"}, "b": {"const": True}}, "default": {"const": "a"}}
     assert enumerated(schema) is schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "made"),
+    [
+        pytest.param({"oneOf": [{}], "discriminator": {"propertyName": "k"}}, {"anyOf": [{}]}, id="exactly one"),
+        pytest.param({"allOf": [{}], "title": "T"}, {"anyOf": [{}], "title": "T"}, id="all of one"),
+        pytest.param({"allOf": [{}, {}]}, {"allOf": [{}, {}]}, id="all of several"),
+        pytest.param({"oneOf": [{}], "anyOf": [{}]}, {"oneOf": [{}], "anyOf": [{}]}, id="both"),
+        pytest.param({"$ref": "#/$defs/a", "title": "T"}, {"anyOf": [{"$ref": "#/$defs/a"}], "title": "T"}, id="words"),
+        pytest.param({"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}, id="a reference alone"),
+    ],
+)
+def test_alternatives_are_in_any_of(schema: dict[str, Any], made: dict[str, Any]) -> None:
+    definitions = {"a": {"type": "string"}}
+    root = {"type": "object", "properties": {"oneOf": schema}, "$defs": definitions}
+    assert alternated(root) == {**root, "properties": {"oneOf": made}}
+
+
+def test_a_reference_at_the_root_stays() -> None:
+    schema = {"$ref": "#/$defs/a", "title": "T", "$defs": {"a": {"oneOf": [{}]}}}
+    assert alternated(schema) == {**schema, "$defs": {"a": {"anyOf": [{}]}}}

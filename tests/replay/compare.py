@@ -203,9 +203,11 @@ LIMITS = (
     "minItems",
     "maxItems",
     "uniqueItems",
+    "prefixItems",
     "format",
 )
-"""Constraints that Claude's structured outputs do not support (its documentation: anything else is a 400)."""
+"""Constraints of recorded schemas that Claude's structured outputs do not support (its documentation: anything else is
+a 400)."""
 
 
 def narrowed(w: Any, g: Any) -> bool:

@@ -210,6 +210,12 @@ FILTERS: dict[str, Filter] = {
             name="spoken_schema",
         ),
         _filter(
+            json_schemas.alternated,
+            "{'oneOf': [{'type': 'string'}, {'type': 'null'}]} | any_of_schema → "
+            '{"anyOf":[{"type":"string"},{"type":"null"}]}',
+            name="any_of_schema",
+        ),
+        _filter(
             json_schemas.unbounded,
             "{'type': 'object', 'additionalProperties': {'type': 'number'}} | unbounded_schema → true",
             name="unbounded_schema",

@@ -42,6 +42,8 @@ _OF_TYPE = (
 """The keywords that only values of a type can violate."""
 _LIMITS = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
 """Keywords that were true or false in draft 4, each with the limit that it excluded."""
+_BESIDE_REFERENCES = {"$ref", "$defs", "definitions", "$schema"}
+"""What may stand beside a reference in every dialect: a document's own words."""
 _ELSEWHERE = {"$ref", "anyOf", "oneOf", "allOf", "enum", "const"}
 """Keywords that say elsewhere what an object consists of."""
 _VALUES = ("default", "const")
@@ -134,6 +136,18 @@ def enumerated(schema: Object) -> dict[str, Any] | None:
     return _everywhere(schema, _enumerate) if _has_fixed_text(schema) else schema
 
 
+def alternated(schema: Object) -> dict[str, Any] | None:
+    """A JSON schema whose alternatives are all in `anyOf`: those of a `oneOf`, the only one of an `allOf`, and, below
+    the root, a reference beside which something stands.
+
+    {"$ref": "#/$defs/a", "description": "An a."} -> {"anyOf": [{"$ref": "#/$defs/a"}], "description": "An a."}
+    """
+    if type(schema) is not dict:
+        return None
+    rest = {key: value for key, value in schema.items() if key != "$ref"}
+    return {**_everywhere(rest, _alternate), **({"$ref": schema["$ref"]} if "$ref" in schema else {})}
+
+
 _Change = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -187,6 +201,21 @@ def _speak(schema: dict[str, Any], taken: dict[str, Any]) -> dict[str, Any]:
         words = ", ".join(f"{key}: {json_text(schema.pop(key))}" for key in described)
         before = schema.get("description")
         schema["description"] = f"{before}\n\n{words}" if type(before) is str and before else words
+    return schema
+
+
+def _alternate(schema: dict[str, Any]) -> dict[str, Any]:
+    if "anyOf" in schema:
+        return schema
+    if type(held := schema.get("oneOf")) is list:
+        del schema["oneOf"]
+        schema.pop("discriminator", None)  # OpenAPI's hint which one it is; their fields say so themselves.
+        schema["anyOf"] = held
+    elif type(held := schema.get("allOf")) is list and len(held) == 1:
+        del schema["allOf"]
+        schema["anyOf"] = held
+    elif "$ref" in schema and not schema.keys() <= _BESIDE_REFERENCES:
+        schema["anyOf"] = [{"$ref": schema.pop("$ref")}]
     return schema
 
 
