@@ -337,6 +337,121 @@ def test_a_type_that_a_conversion_would_not_see_is_rejected_before_it(client_for
     assert (caught.value.message, caught.value.param) == (message, message.partition(" is ")[0])
 
 
+def said(*content, **message):
+    """A chat request with these parts, or these fields of its message."""
+    return {
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "a"}, *content] if content else "a"} | message
+        ]
+    }
+
+
+def items(*more):
+    return {"input": [{"role": "user", "content": "Hi"}, *more]}
+
+
+WRONG = [
+    ("chat", said(name=3), "messages[0].name is an integer; text is wanted"),
+    ("chat", said(tool_call_id=7, role="tool"), "messages[0].tool_call_id is an integer; text is wanted"),
+    ("chat", said(refusal=5, role="assistant"), "messages[0].refusal is an integer; text is wanted"),
+    ("chat", said(function_call="f", role="assistant"), "messages[0].function_call is text; an object is wanted"),
+    (
+        "chat",
+        said(reasoning_details="x", role="assistant"),
+        "messages[0].reasoning_details is text; a list of objects is wanted",
+    ),
+    (
+        "chat",
+        said({"type": "image_url", "image_url": {"url": 5}}),
+        "messages[0].content[1].image_url.url is an integer; text is wanted",
+    ),
+    (
+        "chat",
+        said({"type": "file", "file": {"file_data": ["AA"]}}),
+        "messages[0].content[1].file.file_data is a list; text is wanted",
+    ),
+    (
+        "chat",
+        said({"type": "text", "text": "b", "cache_control": "ephemeral"}),
+        "messages[0].content[1].cache_control is text; an object is wanted",
+    ),
+    ("chat", said({"text": 5}), "messages[0].content[1].text is an integer; text is wanted"),
+    ("chat", said({"type": ["text"], "text": "b"}), "messages[0].content[1].type is a list; text is wanted"),
+    (
+        "responses",
+        items({"role": "user", "content": [{"type": "input_image", "image_url": {"url": "https://x"}}]}),
+        "input[1].content[0].image_url is an object; text is wanted",
+    ),
+    (
+        "responses",
+        items({"type": "function_call_output", "call_id": 7, "output": "1"}),
+        "input[1].call_id is an integer; text is wanted",
+    ),
+    (
+        "responses",
+        items({"type": "function_call_output", "call_id": "c", "output": [{"type": "input_file", "file_data": 5}]}),
+        "input[1].output[0].file_data is an integer; text is wanted",
+    ),
+    (
+        "responses",
+        items({"type": "function_call", "call_id": "c", "name": "f", "arguments": [1]}),
+        "input[1].arguments is a list; text or an object is wanted",
+    ),
+    ("responses", items({"type": 5, "role": "user", "content": "x"}), "input[1].type is an integer; text is wanted"),
+    (
+        "responses",
+        items({"type": "reasoning", "id": "r", "summary": ["x"]}),
+        "input[1].summary is a list; a list of objects is wanted",
+    ),
+    (
+        "messages",
+        said({"type": "tool_result", "tool_use_id": 7, "content": "x"}),
+        "messages[0].content[1].tool_use_id is an integer; text is wanted",
+    ),
+    (
+        "messages",
+        said({"type": "tool_result", "tool_use_id": "t", "is_error": "false"}),
+        "messages[0].content[1].is_error is text; a boolean is wanted",
+    ),
+    (
+        "messages",
+        said({"type": "tool_result", "tool_use_id": "t", "content": [{"type": "image", "source": {"url": 5}}]}),
+        "messages[0].content[1].content[0].source.url is an integer; text is wanted",
+    ),
+    (
+        "messages",
+        said({"type": "tool_use", "id": "t", "name": "f", "input": [1]}, role="assistant"),
+        "messages[0].content[1].input is a list; text or an object is wanted",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("client_format", "more", "message"), WRONG, ids=[case[2].partition(" is ")[0] for case in WRONG]
+)
+def test_a_type_inside_a_turn_that_a_conversion_would_not_see_is_rejected(client_format, more, message):
+    with pytest.raises(BadRequest) as caught:
+        check_converted(client_format, CHAT | more)
+    assert (caught.value.message, caught.value.param) == (message, message.partition(" is ")[0])
+
+
+@pytest.mark.parametrize(
+    ("client_format", "more"),
+    [
+        ("chat", said({"type": "image_url", "image_url": "https://x/y.png"}, {"type": "acme", "acme": 5}, "b")),
+        ("chat", said({"type": "text", "text": "b", "cache_control": None}, name="", tool_call_id=None)),
+        ("chat", said(tool_calls=[{"id": "c", "function": {"name": "f", "arguments": {"a": 1}}}], role="assistant")),
+        ("responses", items("x", {"type": "function_call", "call_id": "c", "name": "f", "arguments": {"a": 1}})),
+        ("responses", items({"type": "function_call_output", "call_id": "c", "output": 5})),
+        ("responses", {"input": "Hi"}),
+        ("messages", said({"type": "tool_use", "id": "t", "name": "f", "input": "{}"}, role="assistant")),
+    ],
+    ids=["parts", "nothing said", "arguments of chat", "arguments of responses", "an output", "a text", "an input"],
+)
+def test_what_a_conversion_reads_in_turns_passes(client_format, more):
+    assert check_converted(client_format, CHAT | more) is None
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tollgate.errors import BadRequest
+from tollgate.mapping.harmless import NO_LOSS
 
 Check = Callable[[Any], bool]
 Rule = tuple[Check, str]
@@ -56,3 +58,33 @@ OBJECTS = (lambda value: isinstance(value, list) and all(map(_is(dict), value)),
 ANY_TEXT = (lambda value: isinstance(value, str), "text")
 TEXT_OR_NUMBER = (lambda value: isinstance(value, (str, int, float)), "text")
 """For ids: a number is sent as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """An object, and the types of some of its fields. `only`: any other value is refused."""
+
+    fields: Mapping[str, Rule | Fields]
+    only: bool = True
+
+
+Wrong = tuple[str, Any, str]
+"""The path of a field with a wrong type, its value, and what is wanted."""
+
+
+def wrong_field(values: dict[str, Any], rules: Mapping[str, Rule | Fields]) -> Wrong | None:
+    """The first field of an object with a wrong type. An empty value has none: some languages write an empty object as
+    a list."""
+    for name, value in values.items():
+        rule = rules.get(name)
+        if rule is None:
+            continue
+        if isinstance(rule, tuple):
+            if not rule[0](value) and value not in NO_LOSS:
+                return name, value, rule[1]
+        elif type(value) is dict:
+            if below := wrong_field(value, rule.fields):
+                return f"{name}.{below[0]}", *below[1:]
+        elif rule.only and value not in NO_LOSS:
+            return name, value, "an object"
+    return None
