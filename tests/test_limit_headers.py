@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from mapping.answers import MAPPINGS
+from mappings.support import mapping
 from tollgate.ledger.limits import Limits, Window
 from tollgate.limit_headers import duration, limit_headers
 
@@ -19,9 +19,7 @@ def test_a_duration_is_written_in_milliseconds_seconds_or_minutes(seconds: float
 
 def test_an_instant_is_as_far_ahead_as_the_window_needs():
     before = datetime.now(UTC).replace(microsecond=0)
-    headers = dict(
-        limit_headers(MAPPINGS["messages"].reply_headers, Limits(Window(10, 3, 90.0), Window(500, 20, 30.0)))
-    )
+    headers = dict(limit_headers(mapping("messages").reply_headers, Limits(Window(10, 3, 90.0), Window(500, 20, 30.0))))
     for name, seconds in ((b"requests", 90), (b"tokens", 30)):
         reset = datetime.fromisoformat(headers[b"anthropic-ratelimit-" + name + b"-reset"].decode())
         assert timedelta(0) <= reset - before - timedelta(seconds=seconds) <= timedelta(seconds=20)

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import orjson
 
-from mapping.answers import MAPPINGS
+from mappings.support import mapping
 from tollgate.completions import converted_stream
 from tollgate.completions.attempt import Attempt
 from tollgate.completions.converted_stream import ConvertedStream
@@ -43,7 +43,7 @@ def client_events(
     full."""
     exchange: Any = SimpleNamespace(
         services=SimpleNamespace(metrics=SimpleNamespace(count_unmatched=lambda *_: None), thoughts=Thoughts()),
-        client_format=MAPPINGS[target],
+        client_format=mapping(target),
         attempt=Attempt(None, context=Context(run_id="r1", now=5)),
         inbound=SimpleNamespace(dialect=target, key=SimpleNamespace(account_id="a")),
         body={"store": False},
@@ -80,10 +80,10 @@ def client_events(
 
 def both_ways(source: CompiledMapping | str, target: str, blocks: list[bytes]) -> int:
     """Asserts that both ways give the same events; returns how many events were converted together."""
-    mapping = MAPPINGS[source] if isinstance(source, str) else source
-    whole, plain = client_events(mapping, target, blocks, whole=True)
+    made = mapping(source) if isinstance(source, str) else source
+    whole, plain = client_events(made, target, blocks, whole=True)
     with counting() as together:
-        short, quick = client_events(mapping, target, blocks, whole=False)
+        short, quick = client_events(made, target, blocks, whole=False)
     assert short == whole
     assert quick.parts() == plain.parts()
     assert (quick.usage, quick.stop, quick.lost) == (plain.usage, plain.stop, plain.lost)

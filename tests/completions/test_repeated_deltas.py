@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from completions.both_ways import both_ways, client_events, counting
-from mapping.answers import AWKWARD, CLIENTS, MAPPINGS, QUICK, call, chat_answers, chunk
+from mapping.answers import AWKWARD, CLIENTS, QUICK, call, chat_answers, chunk
+from mappings.support import mapping
 from tollgate.config.load import read_text
 from tollgate.mapping import compile_mapping
 
@@ -200,7 +201,7 @@ def test_events_with_different_names_are_not_converted_together() -> None:
 def test_an_upstream_whose_events_always_differ_is_not_compared_for_long() -> None:
     events = [written({**chunk(content="word"), "obfuscation": "x" * number}) for number in range(80)]
     with counting() as together:
-        _, converter = client_events(MAPPINGS["chat"], "messages", [b"".join(events)], whole=False)
+        _, converter = client_events(mapping("chat"), "messages", [b"".join(events)], whole=False)
     assert not any(together)
     assert len(together) < 12
     assert not converter.follows

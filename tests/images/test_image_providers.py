@@ -1,5 +1,6 @@
 """The image parts of providers/: every file compiles and its examples pass."""
 
+import functools
 import json
 import re
 from decimal import Decimal
@@ -18,6 +19,7 @@ from tollgate.mapping.provider import compile_provider, run_provider_examples
 FILES = sorted(path for path in (ROOT / "providers").glob("*.yaml") if "images" in read_whole(path).root.entries)
 
 
+@functools.cache
 def compiled(path):
     document = read_whole(path)
     assert document.problems == []

@@ -1,4 +1,4 @@
-"""The shipped mappings of the client formats, events of chat streams, and random answers, each whole and as the
+"""The names of the client formats, events of chat streams, and random answers, each whole and as the
 equivalent stream."""
 
 from __future__ import annotations
@@ -9,12 +9,8 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from mappings.support import mapping
-from tollgate.mapping import CompiledMapping
-
 NAMES = ("chat", "responses", "messages", "gemini")
 CLIENTS = ("chat", "responses", "messages")
-MAPPINGS: dict[str, CompiledMapping] = {name: mapping(name) for name in NAMES}
 QUICK = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )

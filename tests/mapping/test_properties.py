@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from mapping.answers import CALLS, CLIENTS, MAPPINGS, NAMES, QUICK, chat_answers
+from mapping.answers import CALLS, CLIENTS, NAMES, QUICK, chat_answers
+from mappings.support import mapping
 from tollgate.config.load import plain
 from tollgate.errors import TollgateError
 from tollgate.mapping import (
@@ -162,7 +163,7 @@ def test_any_request_is_converted_or_rejected_cleanly(body: Any) -> None:
         note(f"{source} to {target}")
         context = Context({"upstream": "up", "max_output": 99})
         try:
-            made = convert_request(MAPPINGS[source], MAPPINGS[target], body, context)
+            made = convert_request(mapping(source), mapping(target), body, context)
         except TollgateError as error:
             assert error.status == 400
         else:
@@ -177,7 +178,7 @@ def test_any_answer_is_converted_or_fails_cleanly(body: Any) -> None:
     for source, target in itertools.product(NAMES, CLIENTS):
         note(f"{source} to {target}")
         try:
-            json.dumps(convert_response(MAPPINGS[source], MAPPINGS[target], body, Context()).body)
+            json.dumps(convert_response(mapping(source), mapping(target), body, Context()).body)
         except TollgateError as error:
             assert error.status == 500
         assert body == before
@@ -189,9 +190,9 @@ def test_any_answer_has_the_same_usage_read_alone(body: Any) -> None:
     before = copy.deepcopy(body)
     for source in NAMES:
         note(source)
-        tapped = tap_response(MAPPINGS[source], body)
+        tapped = tap_response(mapping(source), body)
         assert isinstance(tapped, dict)
-        alone = tap_usage(MAPPINGS[source], body)
+        alone = tap_usage(mapping(source), body)
         assert isinstance(alone, dict)
         if tapped:
             assert alone == (tapped.get("usage") or {})
@@ -203,9 +204,9 @@ def test_any_answer_has_the_same_usage_read_alone(body: Any) -> None:
 def test_any_error_body_becomes_a_message(body: Any) -> None:
     for source in NAMES:
         note(source)
-        assert isinstance(error_to_hub(MAPPINGS[source], body)["message"], str)
+        assert isinstance(error_to_hub(mapping(source), body)["message"], str)
         for target in CLIENTS:
-            json.dumps(convert_error(MAPPINGS[source], MAPPINGS[target], body))
+            json.dumps(convert_error(mapping(source), mapping(target), body))
 
 
 @MORE
@@ -219,12 +220,12 @@ def test_any_stream_ends_in_order(events: list[Any]) -> None:
     for source in NAMES:
         for target in CLIENTS:
             note(f"{source} to {target}")
-            converter = StreamConverter(MAPPINGS[source], MAPPINGS[target], Context())
+            converter = StreamConverter(mapping(source), mapping(target), Context())
             events_sent = [out for event in events for out in converter.feed(event)]
             events_sent += converter.finish()
             json.dumps([data for _, data in events_sent])
             assert converter.finish() == []
-        tap = Tap(MAPPINGS[source])
+        tap = Tap(mapping(source))
         for event in events:
             tap.feed(event)
         assert events == before
@@ -236,7 +237,7 @@ def test_any_stream_ends_in_order(events: list[Any]) -> None:
 @functools.cache
 def examples(name: str, of: str) -> list[Any]:
     """The inputs of a mapping file's examples."""
-    items = MAPPINGS[name].examples.items if MAPPINGS[name].examples else ()
+    items = mapping(name).examples.items if mapping(name).examples else ()
     return [plain(item.get("given"), floats=True) for item in items if item.get("of").value == of]
 
 
@@ -272,7 +273,7 @@ def test_a_valid_document_with_one_replaced_value_is_converted_or_fails_cleanly(
     before = copy.deepcopy(document)
     for target in CLIENTS:
         note(f"to {target}")
-        one, two = MAPPINGS[source], MAPPINGS[target]
+        one, two = mapping(source), mapping(target)
         try:
             if of == "request.to_hub":
                 json.dumps(convert_request(one, two, document, Context({"upstream": "up"})).body)
@@ -298,8 +299,8 @@ def test_a_stream_has_the_parts_of_the_whole_answer(
     target: str, answer: tuple[dict[str, Any], list[dict[str, Any]]]
 ) -> None:
     whole, chunks = answer
-    hub = response_to_hub(MAPPINGS["chat"], whole, Context())
-    converter = StreamConverter(MAPPINGS["chat"], MAPPINGS[target], Context())
+    hub = response_to_hub(mapping("chat"), whole, Context())
+    converter = StreamConverter(mapping("chat"), mapping(target), Context())
     events_sent = [data for chunk in chunks for _, data in converter.feed(chunk)]
     events_sent += [data for _, data in converter.finish()]
     streamed = converter.hub
@@ -408,8 +409,8 @@ def hub_requests(draw: Any) -> dict[str, Any]:
 @given(hub=hub_requests())
 def test_a_hub_request_survives_a_conversion_to_a_format_and_back(protocol: str, hub: dict[str, Any]) -> None:
     before = copy.deepcopy(hub)
-    body = request_from_hub(MAPPINGS[protocol], hub, Context({"upstream": "up"}))
-    back = request_to_hub(MAPPINGS[protocol], body, Context())
+    body = request_from_hub(mapping(protocol), hub, Context({"upstream": "up"}))
+    back = request_to_hub(mapping(protocol), body, Context())
     for part in (part for turn in back.get("turns", []) for part in turn["parts"]):
         if part["kind"] == "image" and part.get("detail") == "auto":
             del part["detail"]  # the default in a protocol that requires a value

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mapping.answers import MAPPINGS
+from mappings.support import mapping
 from tollgate.config.load import read_text
 from tollgate.errors import ConfigErrors
 from tollgate.ledger.limits import Limits, Window
@@ -41,7 +41,7 @@ def test_a_format_without_the_section_sends_no_headers():
 
 
 def test_the_messages_format_sends_instants_and_each_kind_of_token():
-    headers = dict(limit_headers(MAPPINGS["messages"].reply_headers, Limits(Window(10, 3, 90.0), Window(500, 20, 1.0))))
+    headers = dict(limit_headers(mapping("messages").reply_headers, Limits(Window(10, 3, 90.0), Window(500, 20, 1.0))))
     assert {name.decode().removeprefix("anthropic-ratelimit-") for name in headers} == {
         f"{kind}-{fact}"
         for kind in ("requests", "tokens", "input-tokens", "output-tokens")

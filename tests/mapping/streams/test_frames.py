@@ -6,7 +6,8 @@ import orjson
 import pytest
 from hypothesis import given
 
-from mapping.answers import AWKWARD, CLIENTS, MAPPINGS, QUICK, call, chat_answers, chunk
+from mapping.answers import AWKWARD, CLIENTS, QUICK, call, chat_answers, chunk
+from mappings.support import mapping
 from tollgate.config.load import read_text
 from tollgate.mapping import Context, StreamConverter, compile_mapping
 from tollgate.mapping.streams.frames import is_steady
@@ -16,9 +17,7 @@ def converted(
     target: str, events: list[Any], *, frames: bool, source: str = "chat", context: Context | None = None
 ) -> list[tuple[str | None, bytes]]:
     """The events a client receives, as JSON bytes."""
-    converter = StreamConverter(
-        MAPPINGS[source], MAPPINGS[target], context or Context(run_id="r1", now=5), frames=frames
-    )
+    converter = StreamConverter(mapping(source), mapping(target), context or Context(run_id="r1", now=5), frames=frames)
     out = [each for event in events for each in converter.feed(event)] + converter.finish()
     return [(name, data if type(data) is bytes else orjson.dumps(data)) for name, data in out]
 
@@ -62,7 +61,7 @@ stream:
             "echo.yaml",
         )
     )
-    converter = StreamConverter(MAPPINGS["chat"], echo, Context(), frames=True)
+    converter = StreamConverter(mapping("chat"), echo, Context(), frames=True)
     sent = [data for text in AWKWARD for _, data in converter.feed(chunk(content=text))]
     expected = [{"say": text, "and": [{"once": "more", "say": text}]} for text in AWKWARD]
     assert [orjson.loads(data) if type(data) is bytes else data for data in sent] == expected
@@ -83,7 +82,7 @@ def test_a_free_form_tool_keeps_its_own_events(target: str) -> None:
 
 @pytest.mark.parametrize("target", CLIENTS)
 def test_all_deltas_of_the_shipped_formats_have_frames(target: str) -> None:
-    writer = MAPPINGS[target].writer
+    writer = mapping(target).writer
     assert writer is not None
     assert [
         kind for kind, handlers in writer.kinds.items() if handlers.delta is not None and handlers.framed is None
@@ -121,7 +120,7 @@ stream:
             "loud.yaml",
         )
     )
-    converter = StreamConverter(MAPPINGS["chat"], loud, Context(), frames=True)
+    converter = StreamConverter(mapping("chat"), loud, Context(), frames=True)
     assert [data for text in ("a", "!b", "c") for _, data in converter.feed(chunk(content=text))] == [
         {"say": "a"},
         {"shout": "!b"},
