@@ -13,7 +13,7 @@ from tollgate import embeddings
 from tollgate.auth import authenticate, authenticate_optional, permit
 from tollgate.catalog import ANONYMOUS, access_of
 from tollgate.completions import complete, count_tokens
-from tollgate.errors import ModelNotFound, TollgateError
+from tollgate.errors import InternalError, ModelNotFound, TollgateError
 from tollgate.http import Receive, Responder, Scope, read_body, require_json, unpacked
 from tollgate.images.catalog import image_listing
 from tollgate.images.service import create_generation, get_generation, jobs_of, list_generations
@@ -61,7 +61,9 @@ def failure(dialect: str, error: TollgateError, request_id: str, responder: Resp
     if not responder.started:
         return error_reply(dialect, error, request_id)
     if responder.answer_begun:
-        events = stream_error_events(dialect, error)
+        # after a bug, what the stream knows of itself may be wrong
+        own = b"" if isinstance(error, InternalError) else responder.error_events(error)
+        events = own or stream_error_events(dialect, error)
     else:
         events = early_error_events(dialect, error, request_id)
     return Reply(200, [], events)  # the status was sent and cannot be changed any more

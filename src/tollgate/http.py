@@ -19,6 +19,7 @@ from tollgate.wire import declared_length
 
 if TYPE_CHECKING:
     from tollgate.engines.http_exchange import HttpExchange
+    from tollgate.errors import TollgateError
     from tollgate.ledger import Slot
 
 Scope = MutableMapping[str, Any]
@@ -150,6 +151,7 @@ class Responder:
         "_comment_task",
         "_comment_timer",
         "_direct",
+        "_error_events",
         "_extra",
         "_gone",
         "_loop",
@@ -184,6 +186,7 @@ class Responder:
         self._watch_timer: asyncio.TimerHandle | None = None
         self._comment_timer: asyncio.TimerHandle | None = None
         self._comment_task: asyncio.Task[None] | None = None
+        self._error_events: Callable[[TollgateError], bytes] | None = None
         self._quiet = 0.0
         """Seconds of silence after which a comment is sent; `_sent_at` is when something was sent last."""
         self._sent_at = 0.0
@@ -260,6 +263,7 @@ class Responder:
             await self._send({"type": "http.response.body", "body": b"" if self._bodiless else reply.body})
             return
         stream = reply.stream
+        self._error_events = reply.error_events
         try:
             async for block in stream:
                 if not self.started:  # with the first block, so that both are sent in one write
@@ -273,6 +277,11 @@ class Responder:
             await self._block(b"", last=True)
         finally:
             await stream.aclose()  # type: ignore[attr-defined]
+
+    def error_events(self, error: TollgateError) -> bytes:
+        """The events that report `error` after the part of the stream that was sent; b"" if it has ended already, or
+        is of an endpoint without such events."""
+        return self._error_events(error) if self._error_events is not None else b""
 
     def close(self) -> None:
         """Stop watching and release what the request holds; called when it is over, however it ended."""
@@ -289,7 +298,7 @@ class Responder:
         if self._comment_timer is not None:
             self._end_comments(self._comment_timer)
         # their tracebacks refer to this object: break the cycle, so that it is freed at once
-        self._watch_task = self._comment_task = None
+        self._watch_task = self._comment_task = self._error_events = None
 
     async def _start(self, headers: list[tuple[bytes, bytes]], status: int = 200) -> None:
         self.started = True

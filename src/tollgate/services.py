@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from tollgate.room import Place, Room
 
 if TYPE_CHECKING:
     from tollgate.completions.exchange import Exchange
+    from tollgate.errors import TollgateError
     from tollgate.health import Health
     from tollgate.images.runner import Jobs
     from tollgate.ledger import KeyRecord, Ledger
@@ -74,6 +75,8 @@ class Reply:
     body: bytes = b""
     stream: AsyncIterator[bytes] | None = None
     media_type: bytes = b"application/json"
+    error_events: Callable[[TollgateError], bytes] | None = None
+    """The events that report an error where `stream` was broken off: they fit what was sent of it."""
 
 
 class Background:

@@ -51,7 +51,12 @@ async def stream_reply(exchange: Exchange, offer: Offer, answer: Answer) -> Repl
                 failed = None
         if failed is not None:
             raise AttemptFailed(failed)
-    return Reply(200, exchange.reply_headers(), stream=_pump(exchange, offer, answer, blocks, stage, first))
+    return Reply(
+        200,
+        exchange.reply_headers(),
+        stream=_pump(exchange, offer, answer, blocks, stage, first),
+        error_events=stage.error_events,
+    )
 
 
 def _stage(exchange: Exchange, offer: Offer) -> Stage:
