@@ -49,6 +49,12 @@ def completed(usage: dict[str, Any], lacking: list[str], counted: dict[str, Any]
     return {**usage, **sides}, any(counted[side] for side in lacking)
 
 
+def is_unanswered(lacking: list[str], counted: dict[str, Any]) -> bool:
+    """Whether the provider reported neither side of the usage, and what was received has no tokens either (`counted`).
+    If the answer failed, nothing is billed then: a provider does not charge for a failure before any output."""
+    return len(lacking) == 2 and not counted["output"]
+
+
 def plausible_usage(exchange: Exchange, usage: dict[str, Any] | None) -> dict[str, Any]:
     """The reported hub usage with its counts as integers. {} (with a warning in the log) for more tokens than any
     request can have (`usage.impossible_counts`): they are estimated then, and not billed as reported."""

@@ -16,6 +16,7 @@ from tollgate.completions.estimate import (
     choices_apart,
     completed,
     estimate_usage,
+    is_unanswered,
     missing_sides,
     plausible_usage,
     texts_of_parts,
@@ -78,7 +79,7 @@ async def _passed(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) 
     hub = _tapped(exchange, offer, edited, lacking=bool(lacking))
     if not lacking:
         exchange.note_usage(usage)
-    elif attempt.failure is None:
+    else:
         await _note_completed(exchange, usage, lacking, _texts(offer, hub, edited))
     attempt.reported_tier = reported_tier(edited)
     out = _native_bytes(exchange, offer, raw, body, edited)
@@ -131,8 +132,13 @@ def _hub_of(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) -> tup
 
 
 async def _note_completed(exchange: Exchange, usage: dict[str, Any], lacking: list[str], texts: list[str]) -> None:
-    """Note the usage of an answer with these texts, with an estimate for the sides that it lacks."""
-    usage, estimated = completed(usage, lacking, await estimate_usage(exchange, texts))
+    """Note the usage of an answer with these texts, with an estimate for the sides that it lacks; nothing for one that
+    failed before any output."""
+    counted = await estimate_usage(exchange, texts)
+    if exchange.attempt.failure is not None and is_unanswered(lacking, counted):
+        exchange.note_usage(usage if any(usage.values()) else None)
+        return
+    usage, estimated = completed(usage, lacking, counted)
     exchange.note_usage(usage, estimated=estimated)
 
 
