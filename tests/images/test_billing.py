@@ -71,6 +71,17 @@ async def test_a_failed_job_costs_nothing_and_has_its_error(gateway):
     assert json.loads((await list_generations(services, key)).body)["data"] == []
 
 
+async def test_images_that_are_not_base64_are_neither_delivered_nor_charged(gateway):
+    answer = {"id": "p1", "status": "succeeded", "images": [{"data": "@@@", "context_type": "image/png"}]}
+    services, key, _ = await gateway(
+        Script((200, {"id": "p1", "status": "starting"}), (200, answer)),
+    )
+    ended = await look(services, key, (await create(services, key))["id"])
+    assert (ended["status"], ended["error"]) == ("failed", "the provider returned no image")
+    assert "images" not in ended
+    assert await available_to(services.ledger, key.account_id) == Decimal(10)
+
+
 async def test_the_row_of_a_failed_job_has_no_cost(gateway):
     services, key, _ = await gateway(
         Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "failed", "error": "NSFW", "images": URL}))

@@ -83,6 +83,24 @@ def test_errors_become_text(error, message):
             {"url": "https://x"},
             id="invalid values dropped",
         ),
+        pytest.param(
+            {"data": f"data:image/jpeg;base64,{PNG}"},
+            {"data": PNG, "context_type": "image/jpeg"},
+            id="data URL in place of the data",
+        ),
+        pytest.param(
+            {"data": f"{PNG[:20]}\n{PNG[20:]}\n"},
+            {"data": f"{PNG[:20]}\n{PNG[20:]}\n", "context_type": "image/png"},
+            id="data in lines",
+        ),
+        pytest.param({"data": "@@@", "context_type": "image/png"}, None, id="data that is not base64"),
+        pytest.param({"data": "https://x/a.png"}, None, id="an address as data"),
+        pytest.param({"data": "A" * 100_000 + "<html>"}, None, id="long data with another end"),
+        pytest.param({"data": "AA=" + "A" * 70_000 + "=="}, None, id="long data with another beginning"),
+        pytest.param({"url": "data:image/png;base64,@@@"}, None, id="a data URL that is not base64"),
+        pytest.param(
+            {"url": "https://x/a", "data": "@@@"}, {"url": "https://x/a"}, id="a URL beside data that is not base64"
+        ),
         pytest.param({"url": None, "data": None}, None, id="neither"),
         pytest.param({"url": f"data:image/png{';a' * 2000};base64,{PNG}"}, None, id="a data URL with a huge head"),
         pytest.param(

@@ -20,6 +20,11 @@ NO_IMAGE = "the provider returned no image"
 _DATA_URL = re.compile(r"data:([a-zA-Z0-9.+-]+/[a-zA-Z0-9.+-]+)?(?:;[^,;]*)*?(;base64)?,", re.IGNORECASE)
 _MOST_HEAD = 2000
 """Characters before the data."""
+_BASE64 = re.compile(r"[A-Za-z0-9+/_\s-]+={0,2}\s*")
+_MOST_CHECKED = 65536
+"""Characters of picture data that are all looked at; of more only the first and the last thousand, because a long text
+takes the event loop a millisecond for each megabyte."""
+_ENDS = 1000
 _DRAWINGS = (b"<svg", b"<?xml")
 """The first bytes of SVG; other types of text files begin like it too."""
 
@@ -65,28 +70,29 @@ def read_outcome(
 
 
 def read_image(item: object) -> dict[str, Any] | None:
-    """One picture with the fields of SPEC's Image object, or None if there is neither an address nor data.
+    """One picture with the fields of SPEC's Image object, or None if there is neither an address nor data in base64.
 
-    A data URL becomes `data` and `context_type`; for inline data without a type its first bytes decide.
+    A data URL, also in place of the data, becomes `data` and `context_type`; for inline data without a type its first
+    bytes decide.
     """
     if isinstance(item, str):
         item = {"url": item}
     if not isinstance(item, Mapping):
         return None
     picture = {name: item[name] for name in PICTURE_FIELDS if item.get(name) is not None}
-    url = picture.get("url")
-    if isinstance(url, str) and url[:5].lower() == "data:":
-        del picture["url"]
-        picture.update(_inline(url, picture.get("context_type")))
-    elif url is not None and not isinstance(url, str):
-        del picture["url"]
+    for name in ("url", "data"):
+        value = picture.get(name)
+        if isinstance(value, str) and value[:5].lower() == "data:":
+            del picture[name]
+            picture.update(_inline(value, picture.get("context_type")))
+        elif value is not None and not isinstance(value, str):
+            del picture[name]
     data = picture.get("data")
-    if data is None:
-        picture.pop("context_type", None)
-    elif isinstance(data, str):
+    if data is not None and _is_base64(data):
         picture.setdefault("context_type", type_of(data))
     else:
-        del picture["data"]
+        picture.pop("data", None)
+        picture.pop("context_type", None)
     for name in ("width", "height"):
         size = _pixels(picture.pop(name, None))
         if size:
@@ -103,6 +109,12 @@ def type_of(data: str) -> str:
     except (binascii.Error, ValueError):
         return "application/octet-stream"
     return "image/svg+xml" if head.startswith(_DRAWINGS) else type_by_bytes(head) or "application/octet-stream"
+
+
+def _is_base64(data: str) -> bool:
+    """Whether a text can be a picture in base64, and is not an error's words or an address."""
+    parts = (data,) if len(data) <= _MOST_CHECKED else (data[:_ENDS], data[-_ENDS:])
+    return all(_BASE64.fullmatch(part) for part in parts)
 
 
 def _inline(url: str, declared: object) -> dict[str, Any]:
