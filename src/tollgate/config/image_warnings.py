@@ -38,6 +38,14 @@ _OPEN = ("patternProperties", "$ref", "allOf", "anyOf", "oneOf")
 """Keywords by which a schema may allow more names than its `properties`."""
 _BELONGS = {**dict.fromkeys(("whole", "pixels", "further", "size"), ("per",)), "miss": ("table", "cases")}
 """Keys of a price, each with the keys of which it needs one."""
+_COUNT = re.compile(
+    r"n|count|batch(_size)?"
+    r"|(num|number|max|total)_?(of_)?(image|output|result|picture|sample|variation)s?"
+    r"|(image|output|result|picture|sample|variation)s?(_(count|number|num|n))?"
+)
+"""Names under which services take the number of pictures; `numberResults` is read as `number_results`."""
+_HELD_BY = ("asked", "times", "by", "cases")
+"""Keys of a price from which the hold of a job is computed."""
 
 
 def image_warnings(document: Document) -> Iterator[Problem]:
@@ -52,6 +60,7 @@ def image_warnings(document: Document) -> Iterator[Problem]:
         yield from _schema(document, lookup(model, "input_schema"), f"models.{name}.input_schema")
         yield from _tables(document, model, f"models.{name}")
         yield from _idle(document, lookup(model, "price"), f"models.{name}.price")
+        yield from _uncounted(document, model, f"models.{name}")
 
 
 def _steps(document: Document, holder: Node | None, path: str) -> Iterator[Problem]:
@@ -220,6 +229,44 @@ def _idle(document: Document, price: Node | None, path: str) -> Iterator[Problem
         if isinstance(price, Map) and key in price.entries and not price.entries.keys() & set(needed):
             message = f"has no effect without {' or '.join(f'`{each}`' for each in needed)}"
             yield document.warning(price.keys[key], message, path=f"{path}.{key}")
+
+
+def _uncounted(document: Document, model: Node, path: str) -> Iterator[Problem]:
+    """Properties for the number of pictures that no key of the price reads from which the hold is computed: jobs beside
+    each other could then cost more than the account has."""
+    price = lookup(model, "price")
+    properties = lookup(model, "input_schema", "properties")
+    if not isinstance(price, Map) or not isinstance(properties, Map) or _is_free(price):
+        return
+    texts = [text_in(node) or "" for key in _HELD_BY for node in walk(price.entries.get(key))]
+    if any(re.search(r"\$(\.input|input)\b(?!\.)", text) for text in texts):  # the whole input, to a function
+        return
+    read = {name for text in texts for name in _INPUT.findall(text)}
+    for name, rule in entries_of(properties).items():
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+        if name not in read and _COUNT.fullmatch(words) and _may_be_many(rule):
+            message = "is a number of pictures that `price.asked` does not read: what is held is the price of one"
+            yield document.warning(
+                properties.keys[name],
+                message,
+                path=f"{path}.input_schema.properties.{name}",
+                hint=f"asked: $input.{name}",
+            )
+
+
+def _is_free(price: Map) -> bool:
+    shown = text_in(price.entries.get("price")) or ""
+    return not price.entries.keys() - {"price", "currency", "unit", "why"} and not shown.strip("0.")
+
+
+def _may_be_many(rule: Node) -> bool:
+    """Whether a property is a number that may be more than one."""
+    schema = plain(rule)
+    if not isinstance(schema, dict) or "const" in schema:
+        return False
+    kinds = schema.get("type")
+    is_number = bool({"integer", "number"} & set(kinds if isinstance(kinds, list) else [str(kinds)]))
+    return is_number and schema.get("maximum") != 1 and schema.get("enum") != [1]
 
 
 def _hint(word: str, known: Iterable[str]) -> str:
