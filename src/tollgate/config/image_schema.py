@@ -99,8 +99,8 @@ def step(about: str, more: dict[str, Schema] | None = None, *, wanted: tuple[str
             enum=list(get_args(StepFraming)),
         ),
         "answers": listed(
-            "Statuses that are answers to this step, as 303 with the address of a finished job.",
-            integer("A status.", minimum=300, maximum=499),
+            "Statuses that are answers to this step, as 303 with the address of a finished job, or 500 as a job's end.",
+            integer("A status.", minimum=300, maximum=599),
             minItems=1,
         ),
         "result": template(
