@@ -116,6 +116,31 @@ async def test_the_refresher_leaves_two_seconds_between_polls_whatever_the_file_
     assert polls == [0, 1, 1, 2]
 
 
+@pytest.mark.parametrize(("asked", "waited"), [("30", 30.0), ("900", 120.0)], ids=["as asked", "at most"])
+async def test_the_refresher_waits_as_long_as_the_provider_asks_for(gateway, asked, waited):
+    now, polls = 0.0, []
+
+    async def provider(method, path, headers, body):
+        if method == "GET":
+            polls.append(now)
+
+        async def chunks():
+            yield b'{"id": "p1", "status": "starting"}' if len(polls) != 1 else b"{}"
+
+        if len(polls) == 1:
+            return 429, {"content-type": "application/json", "retry-after": asked}, chunks()
+        return 200, {"content-type": "application/json"}, chunks()
+
+    services, key, _ = await gateway(None, make_offer(every=(0.01,)), apps={"acme": provider})
+    jobs = jobs_of(services)
+    refresher = Refresher(jobs)
+    jobs.tracked.clock = lambda: now
+    await create(services, key)
+    for now in (2.0, 4.0, 1.9 + waited, 2.0 + waited, 4.0 + waited):
+        await refresher.tick(9)
+    assert polls == [2.0, 2.0 + waited, 4.0 + waited]
+
+
 async def test_a_hanging_provider_does_not_block_the_refresher(gateway, monkeypatch):
     monkeypatch.setattr("tollgate.images.refresher._VISIT_SECONDS", 0.5)
     hung = asyncio.Event()

@@ -180,6 +180,7 @@ class Jobs:
                 note_failure(self.services, offer, error, generation.id)
             if late:
                 return await self.tracked.expire(generation)
+            self.tracked.rest(generation.id, error.retry_after or 0.0)
             raise
 
     def busy(self, job_id: str) -> bool:

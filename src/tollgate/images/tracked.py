@@ -75,6 +75,13 @@ class TrackedJobs:
         if watch is not None and watch.hold is not None:
             watch.hold.release()
 
+    def rest(self, job_id: str, seconds: float) -> None:
+        """Let the gateway's own polls of a job wait: its provider asked for it."""
+        watch = self.pending.get(job_id)
+        if watch is not None:
+            most = self._services.runtime.current.gateway.retry.max_retry_after_seconds
+            watch.due = max(watch.due, self.clock() + min(seconds, most))
+
     def age(self, generation: Generation) -> float:
         """Seconds since a job was made."""
         watch = self.pending.get(generation.id)
