@@ -99,6 +99,27 @@ def test_an_image_billed_by_tokens_is_held_at_its_maximum_price(offer, given, he
     assert price.charge(OFFERS[offer].values(answer=answer, input=given), ({},)) < Decimal("0.02")
 
 
+@pytest.mark.parametrize(
+    ("given", "held", "charged"),
+    [
+        ({}, "0.03", "0.03"),
+        ({"input_image": "x"}, "0.09", "0.03"),
+        ({"input_image": "x", "input_image_2": "y", "width": 2048, "height": 2048}, "0.195", "0.075"),
+    ],
+    ids=["no image", "one", "two, and a large picture"],
+)
+def test_input_images_are_held_at_their_maximum_price(given, held, charged):
+    """Each has up to four megapixels. What they cost is in the answer; without it, the picture is charged."""
+    offer = OFFERS["black-forest-labs-black-forest-labs/flux-2-pro"]
+    given = {"width": 1024, "height": 1024, **given}
+    assert offer.price.expected(offer.values(answer={}, input=given)) == Decimal(held)
+    job = {"images": [{"url": "https://x"}]}
+    assert offer.price.charge(offer.values(answer={}, input=given, job=job), ({"url": "https://x"},)) == Decimal(
+        charged
+    )
+    assert offer.price.charge(offer.values(input=given, job={**job, "cost": 16.5}), ({},)) == Decimal("0.165")
+
+
 def test_an_image_service_uses_the_same_key_as_the_chat_provider_of_its_host():
     secret = re.compile(r"\$secret\.(\w*(?:API_KEY|TOKEN|SECRET|BEDROCK)\b)")
     host = re.compile(r"(?:https://|host: )([a-z0-9.-]+\.[a-z]+)")
