@@ -100,6 +100,22 @@ def test_an_image_billed_by_tokens_is_held_at_its_maximum_price(offer, given, he
 
 
 @pytest.mark.parametrize(
+    ("model", "given", "held"),
+    [
+        ("runware/flux-schnell", {"steps": 4}, "0.0006"),
+        ("runware/flux-schnell", {"steps": 1, "numberResults": 3}, "0.0018"),
+        ("runware/flux-schnell", {"steps": 40, "width": 2048, "height": 2048}, "0.024"),
+        ("runware/flux-dev", {"steps": 28}, "0.0038"),
+    ],
+    ids=["usual", "three, of one step", "large, with many steps", "another model"],
+)
+def test_a_price_that_grows_with_size_and_steps_is_held_as_estimated(model, given, held):
+    offer = OFFERS[f"runware-{model}"]
+    given = {"width": 512, "height": 512, **given}
+    assert offer.price.expected(offer.values(answer={}, input=given)) == Decimal(held)
+
+
+@pytest.mark.parametrize(
     ("given", "held", "charged"),
     [
         ({}, "0.03", "0.03"),
