@@ -100,6 +100,22 @@ def test_an_image_billed_by_tokens_is_held_at_its_maximum_price(offer, given, he
 
 
 @pytest.mark.parametrize(
+    ("given", "held"),
+    [
+        ({}, "0.03"),
+        ({"n": 2, "resolution": "4K"}, "0.15"),
+        ({"input_references": [{"type": "image_url"}]}, "0.135"),
+        ({"input_references": [{"type": "image_url"}] * 4}, "0.255"),
+    ],
+    ids=["the lowest price", "two large pictures", "a reference", "many references"],
+)
+def test_a_resold_image_is_held_at_the_vendor_s_price(given, held):
+    offer = OFFERS["openrouter-images-black-forest-labs/flux.2-pro"]
+    assert offer.price.expected(offer.values(answer={}, input=given)) == Decimal(held)
+    assert offer.price.charge(offer.values(answer={"data": [{}]}, input=given), ({},)) == Decimal("0.03")
+
+
+@pytest.mark.parametrize(
     ("model", "given", "held"),
     [
         ("runware/flux-schnell", {"steps": 4}, "0.0006"),
