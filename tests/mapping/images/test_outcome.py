@@ -94,6 +94,7 @@ def test_errors_become_text(error, message):
             id="data in lines",
         ),
         pytest.param({"data": "@@@", "context_type": "image/png"}, None, id="data that is not base64"),
+        pytest.param({"data": "internal error"}, None, id="the words of an error"),
         pytest.param({"data": "https://x/a.png"}, None, id="an address as data"),
         pytest.param({"data": "A" * 100_000 + "<html>"}, None, id="long data with another end"),
         pytest.param({"data": "AA=" + "A" * 70_000 + "=="}, None, id="long data with another beginning"),
