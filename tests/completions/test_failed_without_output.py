@@ -121,3 +121,18 @@ async def test_a_request_that_a_shutdown_ends_without_an_answer_costs_nothing(tm
         await until(lambda: not here.services.live)
         (row,) = await rows(here, tmp_path)
     assert (row["outcome"], row["status"], row["cost"], row["estimated"]) == ("error", 503, 0, False)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("client", PATHS)
+async def test_a_response_that_blames_the_request_is_a_rejection(tmp_path, client, stream):
+    response = {**FAILED, "error": {"code": "invalid_prompt", "message": "no"}}
+    failed = {"type": "response.failed", "sequence_number": 1, "response": response}
+    answer = (
+        replying(blocks=sse(CREATED, failed), headers=SSE) if stream else replying(body=json.dumps(response).encode())
+    )
+    async with inprocess(tmp_path, providers={"acme": PROVIDER % "responses: /x"}, apps={"acme": answer}) as here:
+        await here.post(PATHS[client], {**ASKS[client], "model": "acme/one", "stream": stream})
+        assert [(each.failures, each.rejections) for each in here.services.health.routes()] == [(0, 1)]
+        (row,) = await rows(here, tmp_path)
+    assert (row["outcome"], row["error_code"], row["cost"]) == ("rejected", "upstream_rejected", 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tollgate.completions.annotations import end_user, metadata_text
-from tollgate.errors import UpstreamTimeout
+from tollgate.errors import UpstreamRejected, UpstreamTimeout
 from tollgate.ledger import UsageRow
 from tollgate.ledger.usage_row import attempts_text
 
@@ -20,6 +20,8 @@ def outcome_of(failure: UpstreamError | None) -> str:
     """The row's `outcome` for an answer that began, and later failed with `failure` if there is one."""
     if failure is None:
         return "ok"
+    if isinstance(failure, UpstreamRejected):
+        return "rejected"
     return "timeout" if isinstance(failure, UpstreamTimeout) else "upstream_error"
 
 
