@@ -16,9 +16,8 @@ from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed
 from tollgate.json_bounds import too_many
 from tollgate.mapping import MappingFailure
 from tollgate.routing import Offer
-from tollgate.upstream import Answer
+from tollgate.upstream import MAX_ERROR_BYTES, Answer, error_body
 
-_MAX_ERROR_BYTES = 256 * 1024
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 """Most bytes of a whole answer, which may hold pictures and sound as base64. A larger one is refused instead of being
 held in memory."""
@@ -124,10 +123,7 @@ def unusable(why: str, status: int) -> AttemptFailed:
 
 async def _refused(answer: Answer, offer: Offer) -> AttemptFailed:
     body: Any
-    try:
-        raw = await answer.read(_MAX_ERROR_BYTES)
-    except TollgateError:
-        raw = b""
+    raw = await error_body(answer)
     try:
         body, _ = parsed_answer(raw)
     except orjson.JSONDecodeError:
@@ -140,7 +136,7 @@ async def _refused(answer: Answer, offer: Offer) -> AttemptFailed:
 async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:
     """The failure of a 200 that is no event stream: an error in a JSON body, or an HTML page of some proxy."""
     try:
-        raw = await answer.read(_MAX_ERROR_BYTES)
+        raw = await answer.read(MAX_ERROR_BYTES)
         body = orjson.loads(raw)
     except (TollgateError, orjson.JSONDecodeError):
         body = None

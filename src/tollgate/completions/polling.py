@@ -23,7 +23,7 @@ from tollgate.errors import UpstreamError, UpstreamFailed, UpstreamRejected, Ups
 from tollgate.mapping import MappingFailure
 from tollgate.mapping.provider.error_details import retry_after
 from tollgate.mapping.provider.polling import CallTarget, JobAnswer, NoAddress
-from tollgate.upstream import Answer, Call, call_to
+from tollgate.upstream import Answer, Call, call_to, error_body
 
 if TYPE_CHECKING:
     from tollgate.routing import Offer
@@ -148,7 +148,7 @@ class Job:
         """One call and its successful answer. Raises `_Missed` for a temporary failure, else `AttemptFailed`."""
         try:
             async with await self._exchange.services.client.open(self._call(target, last)) as answer:
-                raw = await answer.read(MAX_ANSWER_BYTES)
+                raw = await (answer.read(MAX_ANSWER_BYTES) if answer.status < 400 else error_body(answer))
         except UpstreamError as error:
             raise (AttemptFailed if error.alarm is not None else _Missed)(error) from None
         if 200 <= answer.status < 300:

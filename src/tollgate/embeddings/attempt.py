@@ -26,7 +26,7 @@ from tollgate.mapping.failures import clean
 from tollgate.mapping.provider.sends import Sent
 from tollgate.process.concurrency import few_at_once
 from tollgate.routing import Offer
-from tollgate.upstream import Answer, call_to
+from tollgate.upstream import Answer, call_to, error_body
 from tollgate.usage import MAX_TOKENS
 from tollgate.wire import declared_length
 
@@ -171,6 +171,8 @@ class _Calls:
 
 async def _blocks(offer: Offer, answer: Answer) -> list[bytes]:
     """The body in blocks as received, because joining a large one would take its memory twice."""
+    if not 200 <= answer.status < 300:
+        return [await error_body(answer)]
     length = declared_length(answer.headers)
     if length is not None and length < _SMALL:
         return [await answer.read(_SMALL)]

@@ -20,7 +20,7 @@ from tollgate.mapping import MappingFailure
 from tollgate.mapping.hosts import is_admitted, origin
 from tollgate.mapping.images.outcome import NO_IMAGE, Outcome
 from tollgate.multipart import encode_file, encode_form
-from tollgate.upstream import Call, call_to
+from tollgate.upstream import Call, call_to, error_body
 from tollgate.wire import PENDING
 
 if TYPE_CHECKING:
@@ -138,7 +138,8 @@ class Calls:
             raise UpstreamFailed("the request does not fit its file") from None
         answer = await self.client.open(call)
         async with answer:
-            raw = await answer.read(MOST_BYTES)
+            failed = answer.status >= 400 and answer.status not in step.answers
+            raw = await error_body(answer) if failed else await answer.read(MOST_BYTES)
         content = await _content(raw, step, answer)
         if answer.status in step.answers:
             return content if isinstance(content, (dict, list)) else {}, answer

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 
 from tollgate.config.authorisation import Authorisation
-from tollgate.upstream.answer import Answer
+from tollgate.upstream.answer import MAX_ERROR_BYTES, Answer, error_body
 from tollgate.upstream.app import App, AppTransport
 from tollgate.upstream.authorise import Authoriser
 from tollgate.upstream.call import Call, call_to
 from tollgate.upstream.http import HttpTransport
 from tollgate.upstream.transport import Transport
 
-__all__ = ["Answer", "App", "Call", "Client", "Transport", "call_to"]
+__all__ = ["MAX_ERROR_BYTES", "Answer", "App", "Call", "Client", "Transport", "call_to", "error_body"]
 
 
 class Client:

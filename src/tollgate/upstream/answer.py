@@ -305,3 +305,16 @@ class Answer:
                 return self._stop(UpstreamTimeout("idle", timeouts.idle))
         self._timer_at = min(due, self._total_at)
         self._timer = self._loop.call_at(self._timer_at, self._expire)
+
+
+MAX_ERROR_BYTES = 256 * 1024
+"""Most bytes of a body that says why there is no answer."""
+
+
+async def error_body(answer: Answer) -> bytes:
+    """The body of an answer whose status is an error; b"" if it is too large or does not arrive whole, because the
+    status alone says whose fault it is."""
+    try:
+        return await answer.read(MAX_ERROR_BYTES)
+    except TollgateError:
+        return b""
