@@ -15,7 +15,7 @@ from tollgate.completions.repeated_deltas import take_repeated_deltas
 from tollgate.completions.route_events import Received, RouteEvents
 from tollgate.completions.stage import Stage
 from tollgate.completions.usage_rule import UsageRule
-from tollgate.errors import AnswerLost, TollgateError, UpstreamFailed, UpstreamRejected
+from tollgate.errors import TollgateError, UpstreamFailed, UpstreamRejected
 from tollgate.mapping import Out, StreamConverter, Tap
 from tollgate.mapping.streams.run import ENDED_EARLY
 from tollgate.public_errors import public_message
@@ -78,7 +78,7 @@ class ConvertedStream(Stage):
         if converter.unmatched:
             self._exchange.services.metrics.count_unmatched(self._offer.protocol, converter.unmatched)
         if self.error is None and converter.stop is None:
-            self.error = AnswerLost(self._ended_early())
+            self.error = UpstreamFailed(self._ended_early())
         elif self.error is None and converter.stop == "error":
             self.error = reported_failure(self._offer, None)
         return out if began else self._if_answered(out)

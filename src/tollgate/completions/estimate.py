@@ -51,7 +51,7 @@ def completed(usage: dict[str, Any], lacking: list[str], counted: dict[str, Any]
 
 def is_unanswered(lacking: list[str], counted: dict[str, Any]) -> bool:
     """Whether the provider reported neither side of the usage, and what was received has no tokens either (`counted`).
-    If the answer failed, nothing is billed then: a provider does not charge for a failure before any output."""
+    A whole answer that failed like this costs nothing: a provider does not charge for a failure before any output."""
     return len(lacking) == 2 and not counted["output"]
 
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 from tollgate.completions.converted_stream import ConvertedStream
-from tollgate.completions.estimate import completed, is_unanswered, missing_sides, plausible_usage
+from tollgate.completions.estimate import completed, missing_sides, plausible_usage
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.judging import AttemptFailed, without_frames
 from tollgate.completions.native_chat import NativeChat
@@ -152,8 +152,7 @@ async def count_usage(exchange: Exchange, stage: Stage, *, left: bool = False) -
 
     Tokens are estimated where the provider reported none, or only input or output, or where the client left (`left`)
     before the final count. A messages stream reports one output token at its start and the others at its end; when the
-    provider breaks off, only what it reported is billed (DESIGN section 5). If it reported nothing, and failed before
-    any output, nothing is billed, as for a whole answer that failed; also if this gateway ended the answer that early.
+    provider breaks off, only what it reported is billed (DESIGN section 5).
     """
     reported = stage.usage()
     exchange.hub_usage = reported  # billed if the estimate fails
@@ -162,12 +161,7 @@ async def count_usage(exchange: Exchange, stage: Stage, *, left: bool = False) -
     estimated = False
     lacking = missing_sides(usage)
     if len(lacking) == 2 or lacking and stage.error is None and stage.counted:
-        counted = await stage.estimate()
-        failed = stage.error or stage.reported_error() or left and exchange.services.cut
-        if failed and is_unanswered(lacking, counted):
-            exchange.note_usage(usage if any(usage.values()) else None)
-            return
-        usage, estimated = completed(usage, lacking, counted)
+        usage, estimated = completed(usage, lacking, await stage.estimate())
     elif left and not stage.counted:
         received = await stage.estimate()
         if received["output"] > usage.get("output", 0):
