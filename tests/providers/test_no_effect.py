@@ -74,6 +74,32 @@ def test_what_changes_nothing_is_not_named_as_lost(provider: str) -> None:
     assert not named
 
 
+@pytest.mark.parametrize("provider", sorted(runtime().providers))
+def test_a_default_beside_what_says_nothing_is_not_named_as_lost(provider: str) -> None:
+    alone, beside = ({"reasoning": {"enabled": False, **more}} for more in ({}, {"exclude": False}))
+    for offer in different(provider):
+        for switch in (True, False):
+            alone["reasoning"]["enabled"] = beside["reasoning"]["enabled"] = switch
+            if offer.protocol == "chat" and not lost("chat", offer, alone):
+                assert not lost("chat", offer, beside)
+
+
+@pytest.mark.parametrize("provider", ["azure-ai", "cerebras", "fireworks", "groq", "openai", "openrouter"])
+def test_reasoning_switched_off_twice_loses_nothing_more(provider: str) -> None:
+    for offer in different(provider):
+        if offer.protocol == "chat":
+            once = lost("chat", offer, {"reasoning": {"effort": "none"}})
+            assert lost("chat", offer, {"reasoning": {"effort": "none", "enabled": False}}) in (once, [])
+
+
+def test_a_forced_call_that_is_dropped_is_named() -> None:
+    """Bedrock's word for it is an empty object below a name."""
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    offer = next(offer for offer in different("bedrock") if offer.model.id == "meta-llama/llama-3-70b-instruct")
+    assert lost("chat", offer, {"tools": [tool], "tool_choice": "required"}) == ["toolConfig.toolChoice"]
+    assert not lost("chat", offer, {"tools": [tool], "tool_choice": "auto"})
+
+
 @pytest.mark.parametrize("said", [{"store": True}, {"n": 2}, {"logprobs": True}, {"verbosity": "low"}], ids=str)
 def test_what_changes_something_is_named(said: dict[str, Any]) -> None:
     offer = next(offer for offer in different("zai") if offer.protocol == "chat")

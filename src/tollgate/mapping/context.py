@@ -47,6 +47,7 @@ class Context:
         "now",
         "request",
         "run_id",
+        "spared",
         "strict",
         "wanted",
     )
@@ -85,6 +86,8 @@ class Context:
         self.run_id = run_id
         self.now = int(time.time()) if now is None else now
         self.lost: list[str] = []
+        self.spared: frozenset[str] = frozenset()
+        """Paths of what `harmless` edits have removed: no loss, nor is an object with nothing else in it."""
         self.lenient = lenient
         self.calls = 0
 
@@ -116,6 +119,10 @@ class Context:
         """Note that something is not carried over; each thing once."""
         if words not in self.lost and len(self.lost) < _MAX_LOST:
             self.lost.append(words)
+
+    def spare(self, path: str) -> None:
+        """Note that what was at a path says nothing."""
+        self.spared |= {path}
 
     def inline(self, url: object) -> dict[str, str] | None:
         """The content of a URL if it was fetched; otherwise the URL is noted as wanted, and the content is absent

@@ -8,7 +8,7 @@ values also apply to what the edits of a provider remove from requests in that f
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from tollgate.config.load import List, Map, Node, Scalar, entries_of, lookup, plain
 from tollgate.mapping.reads import Reads
@@ -84,20 +84,24 @@ def _mark(place: Reads, path: str) -> None:
 
 
 def is_blank(value: object) -> bool:
-    """Whether a value says nothing: some client libraries send an object with a null for each setting."""
-    return value in NO_LOSS or type(value) is dict and all(map(is_blank, value.values()))
+    """Whether a value says nothing: some client libraries send an object with a null for each setting. An empty object
+    below a name is something: `{any: {}}` is a choice."""
+    return value in NO_LOSS or type(value) is dict and all(item != {} and is_blank(item) for item in value.values())
 
 
-def says_nothing(values: HarmlessValues, path: str, document: object) -> bool:
-    """Whether what `document` has at `path` is blank or harmless, or an object in which every field is."""
+def says_nothing(values: HarmlessValues, path: str, document: object, spared: Collection[str] = ()) -> bool:
+    """Whether what `document` has at `path` is blank or harmless, or an object in which every field is. What is at the
+    `spared` paths is harmless, too."""
     found = _at(path, document)
-    return found is not None and _says_nothing(values, path, found)
+    return found is not None and _says_nothing(values, path, found, spared)
 
 
-def _says_nothing(values: HarmlessValues, path: str, found: object) -> bool:
-    if is_blank(found) or any(same(found, value) for value in values.get(path, ())):
+def _says_nothing(values: HarmlessValues, path: str, found: object, spared: Collection[str]) -> bool:
+    if path in spared or is_blank(found) or any(same(found, value) for value in values.get(path, ())):
         return True
-    return type(found) is dict and all(_says_nothing(values, f"{path}.{key}", item) for key, item in found.items())
+    return type(found) is dict and all(
+        item != {} and _says_nothing(values, f"{path}.{key}", item, spared) for key, item in found.items()
+    )
 
 
 def _at(path: str, document: object) -> object:

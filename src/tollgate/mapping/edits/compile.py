@@ -66,7 +66,9 @@ class EditList:
             raise failure(error, self._files, request=self._request) from (error if isinstance(error, Fault) else None)
         if self._request and len(context.lost) > before:
             lost = self._own.callers(context.lost[before:], original)
-            context.lost[before:] = [name for name in lost if not says_nothing(self._harmless, name, original)]
+            context.lost[before:] = [
+                name for name in lost if not says_nothing(self._harmless, name, original, context.spared)
+            ]
             if context.strict and len(context.lost) > before:
                 context.refuse_loss(context.lost[before:])
         return document

@@ -192,6 +192,8 @@ class EntryWriter:
             with place.block(f"if {self._is_there(owner, key)}"):
                 if self.edit.verb == "drop":
                     self.losses.report(place, self.entry, f"{owner}[{key!r}]", f"{owner}[{key!r}] not in {NO_LOSS!r}")
+                elif all(isinstance(step, str) for step in self.entry.steps):
+                    place.add(f"C.spare({'.'.join(map(str, self.entry.steps))!r})")
                 place.add(f"del {own()}[{key!r}]")
             return
         value = place.temp("v")
