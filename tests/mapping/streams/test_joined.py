@@ -29,7 +29,7 @@ stream:
     $match: $.type
     begin: [{start: {id: $.id}}]
     open: [{open: {kind: $.kind, key: $.key, id: $.id, name: $.name}}]
-    more: [{delta: {kind: $.kind, key: $.key, text: $.text}}]
+    more: [{delta: {kind: $.kind, key: $.key, text: $.text, annotations: $.notes}}]
     over: [{close: {key: $.key}}]
     done: [{stop: {reason: end}}]
 """)
@@ -125,6 +125,21 @@ def test_a_joined_text_that_ends_empty_is_closed_with_what_it_has() -> None:
     sent = told([*BEGIN, *text(0, "a"), *text(1), *call, *DONE])
     assert [(event["i"], event.get("all")) for event in sent if event["type"] == "close"] == [(0, "a"), (1, "{}")]
     assert [part["kind"] for part in sent[-1]["parts"]] == ["text", "tool_call"]
+
+
+def test_a_citation_without_a_text_of_its_own_is_in_the_whole_answer_too() -> None:
+    cited = {"type": "more", "kind": "text", "key": 1, "notes": [{"type": "url", "url": "u"}]}
+    begin, end = text(1)
+    sent = told([*BEGIN, *text(0, "ab"), begin, cited, end, *DONE])
+    joined = join_parts(sent[-1]["parts"], "text") or []
+    assert [part["text"] for part in joined] == ["ab"]
+    assert [(note["url"], note["start"], note["end"]) for note in joined[0]["annotations"]] == [("u", 2, 2)]
+
+
+def test_a_part_that_begins_again_before_its_end_is_one_part() -> None:
+    begin, piece, end = text(0, "a")
+    sent = told([*BEGIN, piece, begin, piece, begin, piece, end, *text(0, "b"), *DONE], EXPLICIT)
+    assert [event["t"] for event in sent if event["type"] == "text"] == ["a", "a", "a", "b"]
 
 
 def test_the_last_of_joined_texts_is_cut_off_by_an_error() -> None:

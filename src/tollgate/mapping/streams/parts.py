@@ -231,7 +231,7 @@ class Parts:
             elif handlers.close is not None:
                 part.join()
                 handlers.close(self, part, self.context)
-        if part.before and "text" not in own:
+        if part.before and own.keys() == {"kind"}:
             return
         self._done.append(own)
         self._names.append(part.item)

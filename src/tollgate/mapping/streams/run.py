@@ -88,8 +88,16 @@ class Run(Parts):
 
     def open(self, kind: str, key: object = None, details: Details = NO_DETAILS) -> None:
         """The upstream begins a part. A tool call that has begun with this key and id is not begun again: some
-        upstreams repeat both with every piece."""
-        if self.state == "open" and not (kind == "tool_call" and self._addressing.begun(key, details)):
+        upstreams repeat both with every piece. Nor is another part whose key is that of an unfinished one of its kind:
+        its first text may come before its beginning."""
+        if self.state != "open":
+            return
+        if kind == "tool_call":
+            begun = self._addressing.begun(key, details)
+        else:
+            part = self._addressing.at(key) if key is not None else None
+            begun = part is not None and part.kind == kind and not (part.ended or part.closed)
+        if not begun:
             self._admit(self._new(kind, key, details))
 
     def delta(self, kind: str, key: object = None, text: object = None, details: Details | None = None) -> None:
