@@ -23,6 +23,7 @@ _MAX_WANTED = 100
 one."""
 
 _NO_HEADERS: dict[str, str] = {}
+_NOTHING_SPARED: frozenset[str] = frozenset()
 
 
 class Context:
@@ -86,7 +87,7 @@ class Context:
         self.run_id = run_id
         self.now = int(time.time()) if now is None else now
         self.lost: list[str] = []
-        self.spared: frozenset[str] = frozenset()
+        self.spared = _NOTHING_SPARED
         """Paths of what `harmless` edits have removed: no loss, nor is an object with nothing else in it."""
         self.lenient = lenient
         self.calls = 0
