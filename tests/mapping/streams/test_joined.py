@@ -136,7 +136,7 @@ def test_a_citation_without_a_text_of_its_own_is_in_the_whole_answer_too() -> No
     assert [(note["url"], note["start"], note["end"]) for note in joined[0]["annotations"]] == [("u", 2, 2)]
 
 
-def test_a_part_that_begins_again_before_its_end_is_one_part() -> None:
+def test_a_text_that_begins_again_before_its_end_is_one_part() -> None:
     begin, piece, end = text(0, "a")
     sent = told([*BEGIN, piece, begin, piece, begin, piece, end, *text(0, "b"), *DONE], EXPLICIT)
     assert [event["t"] for event in sent if event["type"] == "text"] == ["a", "a", "a", "b"]

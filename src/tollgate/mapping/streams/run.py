@@ -88,15 +88,15 @@ class Run(Parts):
 
     def open(self, kind: str, key: object = None, details: Details = NO_DETAILS) -> None:
         """The upstream begins a part. A tool call that has begun with this key and id is not begun again: some
-        upstreams repeat both with every piece. Nor is another part whose key is that of an unfinished one of its kind:
-        its first text may come before its beginning."""
+        upstreams repeat both with every piece. Nor is a text whose key is that of an unfinished one: its first piece
+        may come before its beginning."""
         if self.state != "open":
             return
+        begun = False
         if kind == "tool_call":
             begun = self._addressing.begun(key, details)
-        else:
-            part = self._addressing.at(key) if key is not None else None
-            begun = part is not None and part.kind == kind and not (part.ended or part.closed)
+        elif kind == "text" and key is not None and (part := self._addressing.at(key)) is not None:
+            begun = part.kind == kind and not (part.ended or part.closed)
         if not begun:
             self._admit(self._new(kind, key, details))
 
