@@ -108,10 +108,10 @@ def _note_failure(exchange: Exchange, offer: Offer, error: UpstreamError, millis
 async def settle_failure(exchange: Exchange, error: BaseException) -> None:
     """Record (or release) a request that ends in `error` before its answer began; the caller raises `error` afterwards.
 
-    A caller who gets no answer pays nothing, even if a provider gave one that could not be passed on, or if the gateway
-    ends the request because it shuts down. A client that left is billed for what was sent to the provider (DESIGN
-    section 5): nothing if no route was called yet; else the estimated prompt, or what `attempt.count_part` counts; the
-    reported usage once the answer is complete. The error gets the headers about the key's rate limits.
+    A caller who gets no answer pays nothing, even if a provider gave one that could not be passed on. A client that
+    left is billed for what was sent to the provider (DESIGN section 5): nothing if no route was called yet; else the
+    estimated prompt, or what `attempt.count_part` counts; the reported usage once the answer is complete. The error
+    gets the headers about the key's rate limits.
     """
     if isinstance(error, RateLimited) and error.limits is not None:
         exchange.limits = error.limits
@@ -122,8 +122,7 @@ async def settle_failure(exchange: Exchange, error: BaseException) -> None:
     if not exchange.attempts:
         exchange.release()
     elif isinstance(error, asyncio.CancelledError):
-        count = exchange.attempt.count_part or partial(_count_prompt, exchange)
-        exchange.settle_cut(partial(_count_nothing, exchange) if exchange.services.cut else count)
+        exchange.settle_cut(exchange.attempt.count_part or partial(_count_prompt, exchange))
     elif isinstance(error, Exception):
         public = error if isinstance(error, TollgateError) else InternalError()
         exchange.note_usage(None)
@@ -136,10 +135,6 @@ async def settle_failure(exchange: Exchange, error: BaseException) -> None:
 async def _count_prompt(exchange: Exchange) -> None:
     if exchange.attempt.called and exchange.hub_usage is None:  # else the complete answer reported its usage
         exchange.note_usage(await estimate_usage(exchange, []), estimated=True)
-
-
-async def _count_nothing(exchange: Exchange) -> None:
-    exchange.note_usage(None)
 
 
 def _worst(errors: list[UpstreamError]) -> UpstreamError:
