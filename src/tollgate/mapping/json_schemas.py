@@ -1,22 +1,16 @@
 """Converts JSON schemas to the narrower dialects that upstreams accept for structured output and for tools.
 
-Only the walk through a schema is here; the mapping file says which keywords an upstream accepts. A schema is never
-changed in place, and values that are no schemas (a property called `minimum`, a list of examples) are left alone.
+The mapping file says which keywords an upstream accepts. A schema is never changed in place, and values that are no
+schemas (a property called `minimum`, a list of examples) are left alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
+from tollgate.mapping.schema_walk import NAMED, ONE, SEVERAL, everywhere, inside, target_of
 from tollgate.mapping.values import Object, json_text
 
-_ONE = ("items", "contains", "not", "additionalProperties")
-"""Keywords that hold one schema (or true or false)."""
-_SEVERAL = ("anyOf", "oneOf", "allOf", "prefixItems")
-"""Keywords that hold a list of schemas."""
-_NAMED = ("properties", "patternProperties", "$defs", "definitions")
-"""Keywords that hold schemas by name."""
 _NOTES = (
     "title",
     "description",
@@ -64,7 +58,7 @@ _TYPES = {
 
 def closed(schema: Object) -> dict[str, Any] | None:
     """A JSON schema in which every object that leaves other properties open says `additionalProperties: false`."""
-    return _everywhere(schema, _close) if type(schema) is dict else None
+    return everywhere(schema, _close) if type(schema) is dict else None
 
 
 def spoken(schema: Object, table: Object) -> dict[str, Any] | None:
@@ -75,7 +69,7 @@ def spoken(schema: Object, table: Object) -> dict[str, Any] | None:
     """
     if type(schema) is not dict or type(table) is not dict:
         return None
-    return _everywhere(schema, lambda one: _speak(one, table))
+    return everywhere(schema, lambda one: _speak(one, table))
 
 
 def typed(schema: Object) -> dict[str, Any] | None:
@@ -93,7 +87,7 @@ def typed(schema: Object) -> dict[str, Any] | None:
         made = {**schema, "$defs": {**named, **known} if type(known) is dict else named}
         del made["definitions"]
     try:
-        return _everywhere(made, _type, before=_Parting(made).part) if made else made
+        return everywhere(made, _type, before=_Parting(made).part) if made else made
     except (_TooManyCopies, RecursionError):
         return schema
 
@@ -108,7 +102,7 @@ def modern(schema: Object) -> dict[str, Any] | None:
     """
     if type(schema) is not dict:
         return None
-    return _everywhere(schema, _complete_array, before=_modernize) if _is_outdated(schema) else schema
+    return everywhere(schema, _complete_array, before=_modernize) if _is_outdated(schema) else schema
 
 
 def unbounded(schema: Object) -> bool | None:
@@ -133,7 +127,7 @@ def enumerated(schema: Object) -> dict[str, Any] | None:
     """
     if type(schema) is not dict:
         return None
-    return _everywhere(schema, _enumerate) if _has_fixed_text(schema) else schema
+    return everywhere(schema, _enumerate) if _has_fixed_text(schema) else schema
 
 
 def alternated(schema: Object) -> dict[str, Any] | None:
@@ -145,27 +139,7 @@ def alternated(schema: Object) -> dict[str, Any] | None:
     if type(schema) is not dict:
         return None
     rest = {key: value for key, value in schema.items() if key != "$ref"}
-    return {**_everywhere(rest, _alternate), **({"$ref": schema["$ref"]} if "$ref" in schema else {})}
-
-
-_Change = Callable[[dict[str, Any]], dict[str, Any]]
-
-
-def _everywhere(schema: dict[str, Any], change: _Change, before: _Change | None = None) -> dict[str, Any]:
-    """The schema with a change to each schema in it, those inside another one first, or `before` that one."""
-    made = before(schema).copy() if before else schema.copy()
-    for key in _ONE:
-        if type(held := made.get(key)) is dict:
-            made[key] = _everywhere(held, change, before)
-    for key in _SEVERAL:
-        if type(held := made.get(key)) is list:
-            made[key] = [_everywhere(one, change, before) if type(one) is dict else one for one in held]
-    for key in _NAMED:
-        if type(held := made.get(key)) is dict:
-            made[key] = {
-                name: _everywhere(one, change, before) if type(one) is dict else one for name, one in held.items()
-            }
-    return change(made)
+    return {**everywhere(rest, _alternate), **({"$ref": schema["$ref"]} if "$ref" in schema else {})}
 
 
 def _close(schema: dict[str, Any]) -> dict[str, Any]:
@@ -220,7 +194,7 @@ def _alternate(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _has_fixed_text(schema: dict[str, Any]) -> bool:
-    return type(schema.get("const")) is str or any(map(_has_fixed_text, _inside(schema, _NAMED)))
+    return type(schema.get("const")) is str or any(map(_has_fixed_text, inside(schema, NAMED)))
 
 
 def _enumerate(schema: dict[str, Any]) -> dict[str, Any]:
@@ -238,14 +212,14 @@ def _is_outdated(schema: dict[str, Any]) -> bool:
             if value == "array" and key == "type" and "items" not in schema:
                 return True
         elif kind is dict:
-            inner = value.values() if key in _NAMED else (value,) if key in _ONE else ()
+            inner = value.values() if key in NAMED else (value,) if key in ONE else ()
             for one in inner:
                 if type(one) is dict and _is_outdated(one):
                     return True
         elif kind is list:
             if key == "items" or key == "type" and "array" in value and "items" not in schema:
                 return True
-            if key in _SEVERAL:
+            if key in SEVERAL:
                 for one in value:
                     if type(one) is dict and _is_outdated(one):
                         return True
@@ -298,33 +272,11 @@ class _Bounds:
         """Whether bounds are lacking in a schema to which the references `within` led."""
         reference = schema.get("$ref")
         if type(reference) is str and reference not in self._seen:
-            target = _target(self._root, reference)
+            target = target_of(self._root, reference)
             if target is None or reference in within or self.lacking(target, (*within, reference)):
                 return True
             self._seen.add(reference)
-        return _is_open(schema) or any(self.lacking(one, within) for one in _inside(schema, ("properties",)))
-
-
-def _inside(schema: dict[str, Any], by_name: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """The schemas directly inside a schema, also those that these keywords hold by name."""
-    for key in _ONE:
-        if type(held := schema.get(key)) is dict:
-            yield held
-    for key in _SEVERAL:
-        if type(held := schema.get(key)) is list:
-            yield from (one for one in held if type(one) is dict)
-    for key in by_name:
-        if type(held := schema.get(key)) is dict:
-            yield from (one for one in held.values() if type(one) is dict)
-
-
-def _target(root: dict[str, Any], reference: str) -> dict[str, Any] | None:
-    """The schema that a reference inside the document leads to: `#`, or a JSON pointer such as `#/properties/a`."""
-    start, *names = reference.split("/")
-    found: Any = root if start == "#" else None
-    for name in names:
-        found = found.get(name.replace("~1", "/").replace("~0", "~")) if type(found) is dict else None
-    return found if type(found) is dict else None
+        return _is_open(schema) or any(self.lacking(one, within) for one in inside(schema, ("properties",)))
 
 
 class _TooManyCopies(Exception):
@@ -363,13 +315,13 @@ class _Parting:
         notes = {key: value for key, value in schema.items() if key in _NOTES}
         if reference.startswith(("#/$defs/", "#/definitions/")):
             return {"$ref": reference.replace("#/definitions/", "#/$defs/", 1), **notes}
-        target = _target(self._root, reference)
+        target = target_of(self._root, reference)
         if target is None:
             return schema
         if reference in within:
             return {"type": target.get("type", "object"), **notes}
         self._take(_size(target))
-        return {**_everywhere(target, lambda one: self._referred(one, (*within, reference))), **notes}
+        return {**everywhere(target, lambda one: self._referred(one, (*within, reference))), **notes}
 
     def _take(self, number: int) -> None:
         self._left -= number
