@@ -108,6 +108,15 @@ def test_headers_are_built_once_without_absent_ones():
         chat.headers()["authorization"] = "Bearer another"
 
 
+def test_values_in_headers_and_query_are_texts_as_everywhere_in_the_language():
+    of_calls = "{x-fixed: $vars.on, x-made: $stream, x-list: \"{{ ['a', 1] }}\", "
+    text = SMALL.replace("headers: {", "vars: {on: true}\nquery: {on: $vars.on, low: 0.5}\nheaders: " + of_calls)
+    chat = offer(text)
+    headers = chat.headers(stream=True)
+    assert (headers["x-fixed"], headers["x-made"], headers["x-list"]) == ("true", "true", '["a",1]')
+    assert chat.url(stream=True).endswith("?on=true&low=0.5")
+
+
 def test_values_with_a_nonce_are_new_for_every_call():
     listed = "discover: {url: https://x.example/, list: $.data, model: {id: $.id}, headers: {x-list: $nonce}}\n"
     named = 'request: [{set: {request_id: "{{ $nonce | uuid }}"}}]\n'

@@ -19,6 +19,7 @@ from tollgate.json_bounds import too_many
 from tollgate.mapping import MappingFailure
 from tollgate.mapping.hosts import is_admitted, origin
 from tollgate.mapping.images.outcome import NO_IMAGE, Outcome
+from tollgate.mapping.values import text_of
 from tollgate.multipart import encode_file, encode_form
 from tollgate.upstream import Call, call_to, error_body
 from tollgate.wire import PENDING
@@ -187,7 +188,7 @@ def _call(offer: ImageOffer, step: Step, values: Any) -> Call:
     for name, read in step.headers.items():
         value = read(values)
         if value is not None:
-            headers[name] = str(value)
+            headers[name] = text_of(value)
         else:
             headers.pop(name, None)
     body = b""

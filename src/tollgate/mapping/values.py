@@ -6,6 +6,7 @@ returns a value, or raises `Fault` with a message for people.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import NoneType
 from typing import Any, TypeAlias
 
@@ -40,6 +41,14 @@ def text_of(value: object) -> str:
     if kind is int:
         return str(value)
     return json_text(value)
+
+
+def texts_of(values: object) -> dict[str, str]:
+    """The fields of an object as texts, without absent ones: headers, query parameters, fields of a form. {} for
+    anything else."""
+    if not isinstance(values, Mapping):
+        return {}
+    return {name: text_of(value) for name, value in values.items() if value is not None}
 
 
 def json_text(value: object) -> str:

@@ -14,6 +14,7 @@ from tollgate.mapping.pieces import Template
 from tollgate.mapping.provider.endpoint import CompiledEndpoint
 from tollgate.mapping.provider.offer import Address
 from tollgate.mapping.provider.pieces import Pieces
+from tollgate.mapping.values import texts_of
 
 _ESCAPED = re.compile(r"(?:https?|app)%3A%2F%2F")
 """A variable with a whole address that was escaped like a part of a path."""
@@ -23,9 +24,9 @@ def address_of(pieces: Pieces, endpoint: CompiledEndpoint, facts: Mapping[str, A
     """The addresses for a model with these facts; None, with the mistake noted in `pieces`, if one is invalid."""
     values: dict[str, Any] = {"model": facts, "vars": pieces.variables}
     context = Context(model=facts)
-    query = {
-        name: template(None, context, secret=pieces.secrets, **values) for name, template in endpoint.query.items()
-    }
+    query = texts_of(
+        {name: template(None, context, secret=pieces.secrets, **values) for name, template in endpoint.query.items()}
+    )
     where = f"speaks.{endpoint.config.name}"
 
     def made(node: Node | None, template: Template | None) -> str | None:

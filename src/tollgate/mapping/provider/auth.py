@@ -17,7 +17,7 @@ from tollgate.mapping.provider.pieces import Pieces, Read, total
 from tollgate.mapping.provider.signing import Signing
 from tollgate.mapping.provider.token_request import PARTS, TokenRequest
 from tollgate.mapping.scalars import is_literal
-from tollgate.mapping.values import text_of
+from tollgate.mapping.values import texts_of
 from tollgate.wire import HEADER_NAME
 from tollgate.wording import did_you_mean, nearest_word
 
@@ -62,7 +62,7 @@ def compile_auth(
             pieces.mistake(auth.options[name], f"found {found}, wanted text", f"auth.{name}")
     # as written: providers that read the response differently do not share a token
     values |= {name: str(plain(auth.options[name])) for name in reads}
-    made = Authorisation(auth.kind, _texts(values), reads=reads)
+    made = Authorisation(auth.kind, texts_of(values), reads=reads)
     if token_request is None:
         return made
     # the time and nonce are not part of the key: the token is the same whatever they are
@@ -81,9 +81,9 @@ def _with_parts(auth: Authorisation, parts: Mapping[str, Any]) -> Authorisation:
     """`auth` with the parts of its token request."""
     return replace(
         auth,
-        form=_texts(parts["form"]) if "form" in parts else None,
+        form=texts_of(parts["form"]) if "form" in parts else None,
         body=json.dumps(parts["body"]) if "body" in parts else None,
-        headers=_texts(parts.get("headers")),
+        headers=texts_of(parts.get("headers")),
     )
 
 
@@ -130,9 +130,3 @@ def _check_values(pieces: Pieces, options: Mapping[str, Node]) -> None:
     if isinstance(lives, Scalar) and isinstance(lives.value, str) and is_literal(lives):
         hint = f"such as $.{lives.text.lstrip('.')}"
         pieces.mistake(lives, f'found "{lives.text}", wanted where the seconds are', "auth.expires_in", hint)
-
-
-def _texts(values: object) -> dict[str, str]:
-    if not isinstance(values, Mapping):
-        return {}
-    return {name: text_of(value) for name, value in values.items() if value is not None}

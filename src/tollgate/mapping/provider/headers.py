@@ -10,6 +10,7 @@ from tollgate.mapping.context import Context
 from tollgate.mapping.mentions import mentions
 from tollgate.mapping.pieces import Template
 from tollgate.mapping.provider.pieces import Pieces
+from tollgate.mapping.values import text_of
 
 Headers = Mapping[str, tuple[frozenset[str], Template]]
 """By lower-case name: the names it reads that are only known for a call, and its template."""
@@ -60,7 +61,7 @@ def split_headers(
         if reads:
             made.append((name, _made_header(reads, template, values)))
         elif (value := template(None, context, **values)) is not None:
-            fixed[name] = str(value)
+            fixed[name] = text_of(value)
     return fixed, tuple(made)
 
 
@@ -71,5 +72,5 @@ def headers_without_request(headers: Headers, values: Mapping[str, Any]) -> dict
     context = Context()
     for name, header in made:
         if (value := header(context, headers={}, stream=False, native=False)) is not None:
-            fixed[name] = str(value)
+            fixed[name] = text_of(value)
     return fixed

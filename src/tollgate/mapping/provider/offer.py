@@ -20,6 +20,7 @@ from tollgate.mapping.context import Context
 from tollgate.mapping.failures import UnfitRequest
 from tollgate.mapping.names import readable_headers
 from tollgate.mapping.provider.reported_usage import ReportedUsage
+from tollgate.mapping.values import text_of
 from tollgate.multipart import encode_form, multipart_type, new_boundary
 
 if TYPE_CHECKING:
@@ -201,5 +202,5 @@ class Offer:
         for name, template in self.made_headers:
             value = template(context, headers=readable, stream=stream, native=native)
             if value is not None:
-                made[name] = str(value)
+                made[name] = value if type(value) is str else text_of(value)
         return made

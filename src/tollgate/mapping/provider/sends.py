@@ -16,7 +16,7 @@ from tollgate.mapping.context import Context
 from tollgate.mapping.failures import MappingFailure, UnfitRequest
 from tollgate.mapping.pieces import Template
 from tollgate.mapping.provider.pieces import Pieces
-from tollgate.mapping.values import text_of
+from tollgate.mapping.values import texts_of
 
 _NAMES = ("$", "model", "vars", "stream")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*\Z")
@@ -60,8 +60,7 @@ class Sends:
         context, values = Context(model=facts), {"model": facts, "vars": self.variables, "stream": stream}
 
         def texts(templates: Mapping[str, Template]) -> dict[str, str]:
-            made = {name: template(document, context, **values) for name, template in templates.items()}
-            return {name: text_of(value) for name, value in made.items() if value is not None}
+            return texts_of({name: template(document, context, **values) for name, template in templates.items()})
 
         try:
             path = self.path(document, context, **values) if self.path is not None else ""

@@ -13,7 +13,7 @@ from tollgate.errors import UpstreamFailed
 from tollgate.mapping.failures import MappingFailure
 from tollgate.mapping.pieces import Template
 from tollgate.mapping.provider.pieces import Pieces
-from tollgate.mapping.values import text_of
+from tollgate.mapping.values import texts_of
 from tollgate.wording import did_you_mean
 
 
@@ -37,7 +37,7 @@ class Signing:
         except MappingFailure as failure:
             raise UpstreamFailed(f"auth.adds: {failure}") from None
         return {
-            part: {name: text_of(value) for name, value in added.items() if value is not None}
+            part: texts_of(added)
             for part, added in (made.items() if isinstance(made, dict) else ())
             if isinstance(added, dict)
         }
