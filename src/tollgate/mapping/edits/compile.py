@@ -6,11 +6,10 @@ event before it. Reading the verbs is `reading.py`, their effect is `code.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import groupby
-from types import MappingProxyType
 from typing import Any
 
 from tollgate.config.load import Document, Node
@@ -28,6 +27,7 @@ from tollgate.mapping.pieces import Functions, built_with, unit_with
 from tollgate.mapping.scope import Scope, Var
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class EditList:
     """Edits compiled from one or several lists, run in order. `EditList(document, context) -> document`.
 
@@ -35,69 +35,42 @@ class EditList:
     from a request goes to `context.lost`. Raises `Refused` (a `refuse` edit) and `MappingFailure`.
     """
 
-    __slots__ = ("_files", "_harmless", "_own", "_request", "_steps", "reads_headers")
-
-    def __init__(
-        self,
-        steps: Sequence[Any],
-        files: Sequence[str],
-        *,
-        request: bool,
-        reads_headers: bool = False,
-        own: OwnFields = OwnFields(),  # noqa: B008 (it is immutable)
-        harmless: HarmlessValues = MappingProxyType({}),
-    ) -> None:
-        self._steps = tuple(steps)
-        self._files = tuple(files)
-        self._request = request
-        self._own = own
-        self._harmless = harmless
-        self.reads_headers = reads_headers
-        """Whether it reads the client's headers (`context.headers`)."""
+    steps: tuple[Callable[[Any, Context], Any], ...]
+    """One generated function for each list."""
+    files: tuple[str, ...]
+    of_request: bool
+    reads_headers: bool = False
+    """Whether it reads the client's headers (`context.headers`)."""
+    own: OwnFields = OwnFields()
+    harmless: HarmlessValues = field(default_factory=dict)
+    """Values that have no effect at these places: removed, they are no loss."""
 
     def __call__(self, document: Any, context: Context) -> Any:
         if type(document) is not dict:
             return document
         original, before = document, len(context.lost)
         try:
-            for step in self._steps:
+            for step in self.steps:
                 document = step(document, context)
         except (Fault, RecursionError) as error:
-            raise failure(error, self._files, request=self._request) from (error if isinstance(error, Fault) else None)
-        if self._request and len(context.lost) > before:
-            lost = self._own.callers(context.lost[before:], original)
+            raise failure(error, self.files, request=self.of_request) from (error if isinstance(error, Fault) else None)
+        if self.of_request and len(context.lost) > before:
+            lost = self.own.callers(context.lost[before:], original)
             context.lost[before:] = [
-                name for name in lost if not says_nothing(self._harmless, name, original, context.spared)
+                name for name in lost if not says_nothing(self.harmless, name, original, context.spared)
             ]
             if context.strict and len(context.lost) > before:
                 context.refuse_loss(context.lost[before:])
         return document
 
-    def identity(self) -> tuple[int, ...]:
-        """Equal for lists with the same steps."""
-        return tuple(id(step) for step in self._steps)
-
     def then(self, other: EditList) -> EditList:
         """These edits, then the other ones."""
-        return EditList(
-            self._steps + other._steps,
-            tuple(dict.fromkeys(self._files + other._files)),
-            request=self._request,
+        return replace(
+            self,
+            steps=self.steps + other.steps,
+            files=tuple(dict.fromkeys(self.files + other.files)),
             reads_headers=self.reads_headers or other.reads_headers,
-            own=self._own | other._own,
-            harmless=self._harmless,
-        )
-
-    def sparing(self, harmless: HarmlessValues) -> EditList:
-        """The same edits, of requests in a format in which these values at these places have no effect: removed, they
-        are no loss."""
-        return EditList(
-            self._steps,
-            self._files,
-            request=self._request,
-            reads_headers=self.reads_headers,
-            own=self._own,
-            harmless=harmless,
+            own=self.own | other.own,
         )
 
 
@@ -123,9 +96,9 @@ def compile_edits(
     own = EditWriter(unit, Scope(names), of_request=of == "request").write("edit", edits, nodes.mark.line)
     namespace = built_with(unit, defines, EDIT_RUNTIME)
     return EditList(
-        (namespace["edit"],),
+        (namespace["edit"],),  # type: ignore[arg-type]
         (document.file,),
-        request=of == "request",
+        of_request=of == "request",
         reads_headers=of == "request" and mentions(nodes, "headers"),
         own=own,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tollgate.config.load import Node, find
@@ -44,7 +44,7 @@ class CompiledEndpoint:
 
     def sparing(self, edits: EditList | None) -> EditList | None:
         """Edits of requests, which report no loss of what has no effect in this endpoint's format."""
-        return edits if edits is None or self.mapping is None else edits.sparing(self.mapping.harmless)
+        return edits if edits is None or self.mapping is None else replace(edits, harmless=self.mapping.harmless)
 
 
 def compile_endpoint(

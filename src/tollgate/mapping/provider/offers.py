@@ -34,7 +34,7 @@ class Offers:
     _timeouts: Timeouts
     _auth: Authorisation | None
     _headers_sent: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = field(default_factory=dict)
-    _chains: dict[tuple[int, ...], EditList] = field(default_factory=dict)
+    _chains: dict[tuple[int, tuple[Any, ...]], EditList] = field(default_factory=dict)
 
     def of(self, model: Model) -> tuple[Offer, ...]:
         """The offers of a chat or embedding model, in the order of its protocols."""
@@ -109,4 +109,4 @@ class Offers:
         made = self._scopes.edits(kind, endpoint.config, model)
         if kind == "request":
             made = endpoint.sparing(made)
-        return self._chains.setdefault((id(endpoint.mapping), *made.identity()), made) if made is not None else None
+        return self._chains.setdefault((id(endpoint.mapping), made.steps), made) if made is not None else None
