@@ -2,7 +2,7 @@
 
 import pytest
 
-from tollgate.wording import clipped, did_you_mean, first_line, path_text
+from tollgate.wording import clipped, did_you_mean, first_line, nearest_or_all, path_text
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,12 @@ def test_a_path_is_formatted(steps, text):
 def test_a_suggestion_requires_a_similar_word():
     assert did_you_mean("modles", ["models", "url"]) == "did you mean `models`?"
     assert did_you_mean("price", ["models", "url"]) == ""
+
+
+def test_all_words_are_listed_where_none_is_similar():
+    assert nearest_or_all("modles", ["models", "url"]) == "did you mean `models`?"
+    assert nearest_or_all("price", ["models", "url"]) == "one of models, url"
+    assert nearest_or_all("price", []) == ""
 
 
 def test_only_a_longer_text_is_clipped():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 def clipped(text: str, most: int) -> str:
@@ -28,6 +28,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`did you mean ...?` with the known word closest to `word`; an empty string if none is close."""
     close = nearest_word(word, known)
     return f"did you mean `{close}`?" if close else ""
+
+
+def nearest_or_all(word: str, known: Collection[str]) -> str:
+    """`did you mean ...?` with the known word closest to `word`, else all known words; an empty string if there are
+    none."""
+    return did_you_mean(word, known) or (f"one of {', '.join(known)}" if known else "")
 
 
 def nearest_word(word: str, known: Iterable[str]) -> str:

@@ -28,7 +28,7 @@ from tollgate.config.load import (
     walk,
 )
 from tollgate.wire import PICTURE_FIELDS
-from tollgate.wording import did_you_mean, nearest_word
+from tollgate.wording import did_you_mean, nearest_or_all, nearest_word
 
 _INPUT = re.compile(r"\$(?:\.input|input)\.(\w+)")
 _RESULT = ("id", "status", "images", "error")
@@ -144,7 +144,7 @@ def _inputs(document: Document, root: Node) -> Iterator[Problem]:
     ]
     for path, node, name in read:
         if name not in known and (all_known or nearest_word(name, known)):
-            message, hint = f"found `$input.{name}`, which no `input_schema` has", _hint(name, known)
+            message, hint = f"found `$input.{name}`, which no `input_schema` has", nearest_or_all(name, known)
             yield document.warning(node, message, path=path, hint=hint)
 
 
@@ -206,7 +206,7 @@ def _tables(document: Document, model: Node, path: str) -> Iterator[Problem]:
         for label, mark in labels:
             if label not in known:
                 message = f"found `{label}`, which the input never is"
-                yield document.warning(mark, message, path=f"{path}.price.table", hint=_hint(label, known))
+                yield document.warning(mark, message, path=f"{path}.price.table", hint=nearest_or_all(label, known))
         unlisted = [f"`{word}`" for word in known if not any(word in table.entries for table in tables)]
         if tables and unlisted and _lists_all(lookup(model, "price")):
             message = f"found no {', '.join(unlisted)} of `{text}`, which the input may be and which costs `price`"
@@ -267,10 +267,6 @@ def _may_be_many(rule: Node) -> bool:
     kinds = schema.get("type")
     is_number = bool({"integer", "number"} & set(kinds if isinstance(kinds, list) else [str(kinds)]))
     return is_number and schema.get("maximum") != 1 and schema.get("enum") != [1]
-
-
-def _hint(word: str, known: Iterable[str]) -> str:
-    return did_you_mean(word, known) or f"one of {', '.join(known)}"
 
 
 def _slip(document: Document, holder: Map, word: str, known: Iterable[str], path: str, why: str) -> Iterator[Problem]:

@@ -19,7 +19,7 @@ from tollgate.mapping.provider.token_request import PARTS, TokenRequest
 from tollgate.mapping.scalars import is_literal
 from tollgate.mapping.values import texts_of
 from tollgate.wire import HEADER_NAME
-from tollgate.wording import did_you_mean, nearest_word
+from tollgate.wording import nearest_or_all, nearest_word
 
 
 def compile_auth(
@@ -99,7 +99,7 @@ def _check_options(pieces: Pieces, provider: Provider) -> None:
                 node,
                 f"`{auth.kind}` has no option `{name}`",
                 "auth",
-                did_you_mean(name, known) or f"one of {', '.join(known)}" if known else "",
+                nearest_or_all(name, known),
             )
     for name, others in AUTH_INSTEAD.items():
         for other in others if name in auth.options and name in known else ():

@@ -27,7 +27,7 @@ from tollgate.errors import UpstreamFailed
 from tollgate.mapping.failures import MappingFailure
 from tollgate.mapping.provider.headers import Headers, compile_headers, headers_without_request
 from tollgate.money import decimal_of, decimal_text
-from tollgate.wording import did_you_mean
+from tollgate.wording import nearest_or_all
 
 if TYPE_CHECKING:
     from tollgate.mapping.pieces import Template
@@ -214,5 +214,4 @@ def _check_fields(pieces: Pieces, shape: Node | None) -> None:
     ):
         for key, mark in node.keys.items() if isinstance(node, Map) else ():
             if not key.startswith("$") and key not in words:
-                hint = did_you_mean(key, words) or f"one of {', '.join(words)}"
-                pieces.mistake(mark, f"a {what} has no field `{key}`", path, hint)
+                pieces.mistake(mark, f"a {what} has no field `{key}`", path, nearest_or_all(key, words))

@@ -14,7 +14,7 @@ from tollgate.mapping.failures import MappingFailure
 from tollgate.mapping.pieces import Template
 from tollgate.mapping.provider.pieces import Pieces
 from tollgate.mapping.values import texts_of
-from tollgate.wording import did_you_mean
+from tollgate.wording import nearest_or_all
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +54,7 @@ def compile_signing(pieces: Pieces, provider: Provider) -> Signing | None:
         return None
     for key, mark in node.keys.items():
         if not key.startswith("$") and key not in CALL_ADDITIONS:
-            hint = did_you_mean(key, CALL_ADDITIONS) or f"one of {', '.join(CALL_ADDITIONS)}"
+            hint = nearest_or_all(key, CALL_ADDITIONS)
             pieces.mistake(mark, f"`{key}` cannot be added to a call", "auth.adds", hint)
     template = pieces.template(node, {"call": frozenset(CALL_FIELDS), **pieces.names("now", "vars", "secret")})
     return Signing(template, pieces.variables, pieces.secrets) if template is not None else None
