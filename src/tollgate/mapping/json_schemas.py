@@ -143,8 +143,7 @@ def alternated(schema: Object) -> dict[str, Any] | None:
 
 
 def _close(schema: dict[str, Any]) -> dict[str, Any]:
-    kind = schema.get("type")
-    holds_fields = kind == "object" or type(kind) is list and "object" in kind or "properties" in schema
+    holds_fields = _may_be(schema, "object") or "properties" in schema
     if holds_fields and _is_anything(schema.get("additionalProperties", True)):
         schema["additionalProperties"] = False
     return schema
@@ -162,9 +161,7 @@ def _is_open(schema: dict[str, Any]) -> bool:
         return True
     if schema.get("properties") or _ELSEWHERE & schema.keys():
         return False
-    kind = schema.get("type")
-    holds_fields = kind == "object" or type(kind) is list and "object" in kind
-    return holds_fields and ("properties" not in schema if others is None else _is_anything(others))
+    return _may_be(schema, "object") and ("properties" not in schema if others is None else _is_anything(others))
 
 
 def _speak(schema: dict[str, Any], taken: dict[str, Any]) -> dict[str, Any]:
@@ -228,9 +225,10 @@ def _is_outdated(schema: dict[str, Any]) -> bool:
     return False
 
 
-def _is_array(schema: dict[str, Any]) -> bool:
-    kind = schema.get("type")
-    return kind == "array" or type(kind) is list and "array" in kind
+def _may_be(schema: dict[str, Any], kind: str) -> bool:
+    """Whether a schema names this type, alone or with others."""
+    kinds = schema.get("type")
+    return kinds == kind or type(kinds) is list and kind in kinds
 
 
 def _modernize(schema: dict[str, Any]) -> dict[str, Any]:
@@ -255,7 +253,7 @@ def _modernize(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _complete_array(schema: dict[str, Any]) -> dict[str, Any]:
-    if _is_array(schema):
+    if _may_be(schema, "array"):
         schema.setdefault("items", {})
     return schema
 
