@@ -143,18 +143,19 @@ def _anything(_node: Node) -> bool:
     return True
 
 
-_VALUES: dict[str, tuple[type, ...]] = {
+VALUES: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
     "number": (int, Decimal),
     "boolean": (bool,),
     "null": (type(None),),
 }
+"""The Python types of scalars by the types of JSON Schema."""
 
 
 def _type(kinds: frozenset[str]) -> Test:
     """Exact types only; a bool is no integer, a Decimal is a number."""
-    values = {each for kind in kinds for each in _VALUES.get(kind, ())}
+    values = {each for kind in kinds for each in VALUES.get(kind, ())}
     maps, lists = "object" in kinds, "array" in kinds
 
     def accepts(node: Node) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from decimal import Decimal
 
+from tollgate.config.accept import VALUES
 from tollgate.config.image_schema import IMAGE_STEPS
 from tollgate.config.json_schema import CHOICES, KEYWORDS, SCHEMAS, TABLES
 from tollgate.config.load import (
@@ -33,7 +33,6 @@ from tollgate.wording import did_you_mean, nearest_or_all, nearest_word
 _INPUT = re.compile(r"\$(?:\.input|input)\.(\w+)")
 _RESULT = ("id", "status", "images", "error")
 _OBJECTS = TABLES | {"patternProperties", "definitions"}
-_VALUES = {"integer": (int,), "number": (int, Decimal), "string": (str,), "boolean": (bool,)}
 _OPEN = ("patternProperties", "$ref", "allOf", "anyOf", "oneOf")
 """Keywords by which a schema may allow more names than its `properties`."""
 _BELONGS = {**dict.fromkeys(("whole", "pixels", "further", "size"), ("per",)), "miss": ("table", "cases")}
@@ -180,7 +179,7 @@ def _unfit(document: Document, node: Map, path: str) -> Iterator[Problem]:
     if not isinstance(default, Scalar) or default.value is None:
         return
     name = text_in(kind) or ""
-    if type(default.value) not in _VALUES.get(name, (type(default.value),)):
+    if type(default.value) not in VALUES.get(name, (type(default.value),)):
         wanted = f"of type {name}"
     elif isinstance(words, List) and default.value not in map(plain, words.items):
         wanted = "out of its `enum`"
