@@ -21,7 +21,7 @@ from tollgate.completions.sending import context_of
 from tollgate.embeddings.request import EmbeddingRequest, Item
 from tollgate.embeddings.vectors import Native, as_native, packed_vector, split_vectors, vector_text
 from tollgate.errors import UpstreamError, UpstreamFailed
-from tollgate.mapping import Context, MappingFailure
+from tollgate.mapping import Context, MappingFailure, request_from_hub, request_to_hub
 from tollgate.mapping.failures import clean
 from tollgate.mapping.provider.sends import Sent
 from tollgate.process.concurrency import few_at_once
@@ -207,20 +207,14 @@ def _native(request: EmbeddingRequest, offer: Offer, items: list[Item]) -> dict[
     return {**request.native(items), "model": offer.model.upstream}
 
 
-def _converted(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item]) -> dict[str, Any]:
+def _converted(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item]) -> Any:
+    """A document for the provider, in its own format. Raises `Refused`."""
     context = exchange.attempt.context
     assert context is not None
     source = exchange.services.runtime.current.mappings["embeddings"]
-    given = {**request.body, "input": items}
-    with clean((source.file, offer.mapping.file), request=True):
-        hub = source.sections["request.to_hub"](given, context) or {}
-        hub["inputs"] = items
-        document = offer.mapping.sections["request.from_hub"](hub, context) or {}
-    for words in (*source.walkers["request.to_hub"].lost(given), *offer.mapping.walkers["request.from_hub"].lost(hub)):
-        context.lose(words)
-    if context.strict and context.lost:
-        context.refuse_loss(context.lost)
-    return document
+    hub = request_to_hub(source, {**request.body, "input": items}, context)
+    hub["inputs"] = items
+    return request_from_hub(offer.mapping, hub, context)
 
 
 async def _parsed(
