@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 
 from tollgate.config.load import Map, Node, Problem, Scalar, entries_of, items_of, lookup, text_in, walk
 from tollgate.config.model import Provider
+from tollgate.config.provider_schema import ERROR_FIELDS
 from tollgate.wire import GENERATION_STATUSES
 
 _PATH = re.compile(r"\.?([a-z_]\w*)((?:\.[A-Za-z_]\w*|\[(?:\d+|\*)\])*)")
@@ -19,7 +20,6 @@ _FILE = re.compile(r".*\.(png|jpe?g|webp|gif|json|txt|pdf|bin|mp[34]|wav|zip)")
 _NAMES = ("secret", "vars", "headers", "answer_headers", "job", "input", "http", "call", "last")
 """The names that templates of a provider file read beside `$`, without those that constants often begin with
 (`model.x`)."""
-_ANSWER_KEYS = ("message", "type", "code", "param", "retry_after")
 _REQUEST_KEYS = ("headers", "query", "auth", "vars")
 """Keys of a provider and of an endpoint that hold single texts; larger templates are checked while they compile."""
 
@@ -67,7 +67,7 @@ def _answers(provider: Provider, holder: Node, path: str) -> Iterator[Problem]:
         yield provider.document.warning(words, message, f"{path}errors.message", f"write $.{words.value}")
     rules = ((f"errors.rules[{n}]", rule) for n, rule in enumerate(items_of(lookup(errors, "rules"))))
     for name, block in (("errors", errors), *rules):
-        for key in _ANSWER_KEYS:
+        for key in ERROR_FIELDS:
             yield from _below(provider, lookup(block, key), f"{path}{name}.{key}", answer=True)
 
 

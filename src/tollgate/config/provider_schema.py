@@ -42,6 +42,23 @@ OWN = frozenset({"provider", "shared", "models_from", "ca_file"})
 DISCOVER_EVERY = 3600
 """Seconds between two requests of a list of models, unless its file says others (SPEC: hourly)."""
 
+ERROR_FIELDS = {
+    "message": "The error's text.",
+    "type": "Its type.",
+    "code": "Its code.",
+    "param": "The field at fault.",
+    "retry_after": "Seconds to wait; it may read `$now`, the Unix time, for the moment of the next try.",
+}
+"""Keys of `errors:` and of its rules: what is read in the body of an error."""
+ERROR_LISTS = {
+    "retry": "Another route; this one may be used again later.",
+    "next": "Only another route will do.",
+    "stop": "The caller's fault: passed on.",
+    "credit": "Our balance is empty: another route, and an alarm.",
+    "key": "Our key is bad: another route, and an alarm.",
+}
+"""Keys of `errors:` with lists of statuses, in the order in which they apply."""
+
 
 @cache
 def provider_schema() -> Schema:
@@ -286,22 +303,12 @@ def _policies() -> Schema:
 def _errors() -> Schema:
     status: Schema = {"type": "integer", "minimum": 100, "maximum": 599, "wanted": "an HTTP status from 100 to 599"}
     counted: Schema = {**status, "minimum": 400, "wanted": "the status of an error, from 400 to 599"}
-    fields = {
-        "message": template("The error's text."),
-        "type": template("Its type."),
-        "code": template("Its code."),
-        "param": template("The field at fault."),
-        "retry_after": template("Seconds to wait; it may read `$now`, the Unix time, for the moment of the next try."),
-    }
+    fields = {name: template(about) for name, about in ERROR_FIELDS.items()}
     return record(
         "What the provider's errors mean.",
         {
             **fields,
-            "retry": listed("Another route; this one may be used again later.", status),
-            "next": listed("Only another route will do.", status),
-            "stop": listed("The caller's fault: passed on.", status),
-            "credit": listed("Our balance is empty: another route, and an alarm.", status),
-            "key": listed("Our key is bad: another route, and an alarm.", status),
+            **{name: listed(about, status) for name, about in ERROR_LISTS.items()},
             "rules": listed(
                 "Tried in order, before the lists; also on a 200 body and on stream events.",
                 record(

@@ -26,6 +26,7 @@ from tollgate.config.load import (
     walk,
 )
 from tollgate.config.model import Provider, names_match
+from tollgate.config.provider_schema import ERROR_LISTS
 from tollgate.wording import did_you_mean
 
 _HOLE = re.compile(r"\{\{.*?(\}\}|\Z)", re.DOTALL)
@@ -43,8 +44,6 @@ _ADDRESSES = ("url", "stream_url", "path", "count_tokens", "call", "fetch", "str
 """Keys with an address, of an endpoint, of the calls below it and of the steps of an image job."""
 _INPUTS = ("text", "image", "audio", "video", "file")
 """Input modalities. A model where one is misspelt would not be used for requests that have it."""
-_LISTS = ("retry", "next", "stop", "credit", "key")
-"""The status lists of `errors:` in the order in which they apply."""
 
 
 def loose_name(text: str) -> str:
@@ -152,7 +151,7 @@ def _errors(provider: Provider, errors: Node | None, path: str) -> Iterator[Prob
     """A status that is listed twice or is none of an error, error rules that are never reached, and those that hold for
     too many answers."""
     named: dict[int, str] = {}
-    for name in _LISTS:
+    for name in ERROR_LISTS:
         for item in items_of(lookup(errors, name)):
             if isinstance(item, Scalar) and isinstance(item.value, int) and named.setdefault(item.value, name) != name:
                 yield provider.document.warning(

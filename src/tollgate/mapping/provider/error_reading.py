@@ -9,23 +9,23 @@ from typing import Any
 
 from tollgate.config.fields import Fields
 from tollgate.config.load import Map, Node, Scalar, items_of, one_or_many, text_in
+from tollgate.config.provider_schema import ERROR_FIELDS, ERROR_LISTS
 from tollgate.errors import AlarmKind
 from tollgate.mapping.compiler import CompiledMapping
 from tollgate.mapping.convert import error_section
 from tollgate.mapping.provider.errors import ErrorRules, Kind, Rule
 from tollgate.mapping.provider.pieces import Pieces, Read
 
-FIELDS = ("message", "type", "code", "param", "retry_after")
 HEADERS = "answer_headers"
 """The name, besides the body (`$`), that rules and fields read."""
-LISTS: dict[str, tuple[Kind, AlarmKind | None]] = {
+_MEANINGS: dict[str, tuple[Kind, AlarmKind | None]] = {
     "retry": ("later", None),
     "next": ("next", None),
     "stop": ("stop", None),
     "credit": ("next", "balance"),
     "key": ("next", "key"),
 }
-"""The status lists of a file, with the verdict and alarm of each."""
+"""The verdict and the alarm of each of `ERROR_LISTS`."""
 _BEYOND_FIELDS = re.compile(r"\$\.\.|\$(?!\.)")
 """Reads of a body other than named fields."""
 _FIELD = re.compile(r"\$\.(\w+)")
@@ -43,9 +43,9 @@ def compile_errors(pieces: Pieces, blocks: list[Map | None], mapping: CompiledMa
             continue
         for name, read in _reads(pieces, block).items():
             reads.setdefault(name, read)
-        for name, meaning in LISTS.items():
+        for name in ERROR_LISTS:
             for status in _statuses(block.get(name)):
-                by_status.setdefault(status, meaning)
+                by_status.setdefault(status, _MEANINGS[name])
         for place, node in enumerate(items_of(block.get("rules"))):
             if isinstance(node, Map) and (rule := _rule(pieces, node, f"errors.rules[{place}]")) is not None:
                 rules.append(rule)
@@ -123,7 +123,8 @@ def _warn_of_silence(pieces: Pieces, node: Map, rule: Rule, path: str) -> None:
 
 def _reads(pieces: Pieces, node: Map) -> dict[str, Read]:
     readers = {
-        name: pieces.reader(node.get(name), HEADERS, *(("now",) if name == "retry_after" else ())) for name in FIELDS
+        name: pieces.reader(node.get(name), HEADERS, *(("now",) if name == "retry_after" else ()))
+        for name in ERROR_FIELDS
     }
     return {name: read for name, read in readers.items() if read is not None}
 
