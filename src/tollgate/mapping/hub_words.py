@@ -23,8 +23,8 @@ from tollgate.mapping.streams.operations import OPERATIONS
 from tollgate.mapping.values import KIND_WORDS, KINDS
 
 _CALL = re.compile(r"\{\{\s*([a-z_]\w*)\([^()]*\)\s*\}\}\Z")
-_INSIDE = ("$value", "$else", "$absent", "$first")
-"""Directives whose value is the value of the node."""
+_INSIDE = ("$value", "$else", "$absent")
+"""Directives whose value is the value of the node; `$first` has several."""
 _OF_PARTS = ("open", "delta", "close", "part")
 """The operations of a stream that are about a part."""
 _AS_NUMBER = "a number is compared without quotes, or as `$.x | text`"
@@ -167,15 +167,14 @@ class _Writes:
         )
 
     def _map(self, node: Map, of: Shape, item: bool) -> None:
-        for directive in _INSIDE:
-            if directive in node.entries:
-                value = node.entries[directive]
-                for each in one_or_many(value) if directive == "$first" else (value,):
-                    self.visit(each, of, item=item)
         fields = {key: value for key, value in node.entries.items() if not key.startswith("$")}
+        first = one_or_many(node.get("$first"))
+        inside = [*first, *(node.entries[directive] for directive in _INSIDE if directive in node.entries)]
         if "$match" in node.entries:
-            for value in fields.values():
-                self.visit(value, of, item=item)
+            inside += fields.values()
+        for value in inside:
+            self.visit(value, of, item=item)
+        if "$match" in node.entries:
             return
         if of.items is not None and fields:
             self._unit.warn(
@@ -184,21 +183,30 @@ class _Writes:
                 "put it into [ ], or a dash before it",
             )
         of = of.one
-        kind = node.entries.get("kind")
         if fields:
             self._kind(node, of, "object")
-        if not of.fields:
-            return
-        if isinstance(kind, Scalar) and of.name == "part" and is_literal(kind) and kind.value not in hub.KINDS:
+        if of.fields and (of.name != "part" or self._part(node, of, fields)):
+            self._fields(node, of, fields)
+
+    def _part(self, node: Map, of: Shape, fields: Mapping[str, Node]) -> bool:
+        """Check the kind of a part, and whether it has what parts of this kind need. False for one of the mapping's own
+        kind, which may have any fields."""
+        kind = fields.get("kind")
+        if isinstance(kind, Scalar) and is_literal(kind) and kind.value not in hub.KINDS:
             self.visit(kind, of.fields["kind"])
-            return  # a part of the mapping's own kind may have any fields
-        if of.name == "part" and fields and kind is None and "$copy" not in node.entries:
+            return False
+        if not fields or "$copy" in node.entries:
+            return True
+        if kind is None:
             self._unit.warn(node, "a part without a `kind` is none, so nothing of it is sent", "such as kind: text")
-        misspelt = not fields.keys() <= of.fields.keys()  # which has its own warning
-        if of.name == "part" and isinstance(kind, Scalar) and not misspelt and "$copy" not in node.entries:
+        elif isinstance(kind, Scalar) and fields.keys() <= of.fields.keys():  # a misspelt one has its own warning
             for name in hub.PARTS.get(str(kind.value), {}).get("required", ()):
                 if name not in fields:
                     self._unit.warn(node, f"found no `{name}`: a part of kind `{kind.value}` has one")
+        return True
+
+    def _fields(self, node: Map, of: Shape, fields: Mapping[str, Node]) -> None:
+        """Check the fields of an object, and note those that the hub does not have here."""
         for key, value in fields.items():
             if key in of.fields:
                 self.visit(value, of.fields[key])
