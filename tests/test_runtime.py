@@ -155,6 +155,15 @@ def test_a_provider_is_rebuilt_if_its_mapping_secrets_or_budgets_change(files):
     assert files.build(rotated).providers["one"].offers["acme/large"][0].timeouts.idle == 3
 
 
+def test_the_retry_statuses_of_the_gateway_count_for_every_provider_and_after_a_reload(files):
+    first = files.build()
+    settings = (files.folder / "gateway.yaml").read_text()
+    files.write("gateway.yaml", settings + "retry: {statuses: [418]}\n")
+    for runtime, kind in ((first, "stop"), (files.build(first), "later")):
+        [offer] = runtime.catalog.models["one/own"].routes[0].offers
+        assert offer.errors.judge(418, {}, {"error": {"message": "m"}}).kind == kind
+
+
 def test_a_provider_is_rebuilt_if_its_models_file_changes(files):
     files.write("providers/models/more.yaml", "models: {one/more: {context: 5}}\n")
     files.provider("one", 0, "1", "models_from: [models/more.yaml]\n")

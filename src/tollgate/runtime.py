@@ -207,7 +207,12 @@ class _Build:
             return previous
         compiled = self._noting(
             lambda: compile_provider(
-                provider, mappings, self.loaded.secrets, timeouts=self.gateway.timeouts, plugins=self.plugins
+                provider,
+                mappings,
+                self.loaded.secrets,
+                timeouts=self.gateway.timeouts,
+                retry_statuses=self.gateway.retry.statuses,
+                plugins=self.plugins,
             )
         )
         return replace(compiled, fingerprint=fingerprint) if compiled is not None else None
@@ -288,4 +293,5 @@ def _fingerprint(
         sorted((endpoint.mapping, id(mappings.get(endpoint.mapping))) for endpoint in provider.endpoints.values())
     )
     texts = tuple((document.file, document.text) for document in (provider.document, *provider.document.included))
-    return texts, provider.off, loaded.gateway.timeouts, used, secrets, provider.models[written:]
+    gateway = loaded.gateway
+    return texts, provider.off, gateway.timeouts, gateway.retry.statuses, used, secrets, provider.models[written:]

@@ -153,7 +153,11 @@ def _retry() -> Schema:
         "Attempts over different routes before the first byte.",
         {
             "attempts": integer("Most attempts of one request.", minimum=1, maximum=3),
-            "statuses": listed("Upstream statuses worth another attempt where a provider says nothing else.", _STATUS),
+            "statuses": listed(
+                "Upstream statuses worth another attempt where a provider says nothing else. Those from 500 on always "
+                "are; 401, 402 and 403 are about the gateway's own key.",
+                _STATUS,
+            ),
             "cooldown_failures": integer("Consecutive failures after which a route rests.", minimum=1, maximum=1000),
             "cooldown_seconds": seconds("How long it rests."),
             "max_retry_after_seconds": seconds("The longest wait passed on to a client."),

@@ -58,6 +58,14 @@ def test_every_status_has_a_default_verdict(status, kind, alarm):
     assert (verdict.kind, verdict.alarm, verdict.message, verdict.status) == (kind, alarm, "m", status)
 
 
+@pytest.mark.parametrize(
+    ("status", "kind"), [(418, "later"), (429, "stop"), (500, "later"), (401, "next"), (404, "next"), (400, "stop")]
+)
+def test_the_gateway_decides_which_statuses_are_worth_another_attempt(status, kind):
+    listed = offer(SMALL + "errors: {next: [404]}\n", retry_statuses=frozenset({401, 404, 418})).errors
+    assert listed.judge(status, {}, {"error": {"message": "m"}}).kind == kind
+
+
 LISTS = "errors: {retry: [404], next: [422], stop: [500], credit: [418], key: [400]}\n"
 
 

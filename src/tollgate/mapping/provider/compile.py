@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tollgate.config.load import Problem
 from tollgate.config.model import Provider
 from tollgate.config.secrets import Secrets
-from tollgate.config.settings import Timeouts
+from tollgate.config.settings import DEFAULT_RETRY_STATUSES, Timeouts
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.filter_table import Filter
 from tollgate.mapping.images import ImageOffer, Surroundings, compile_images
@@ -61,10 +61,12 @@ def compile_provider(
     secrets: Secrets,
     *,
     timeouts: Timeouts | None = None,
+    retry_statuses: frozenset[int] = DEFAULT_RETRY_STATUSES,
     plugins: Mapping[str, Filter] | None = None,
 ) -> CompiledProvider:
-    """Compile all of a provider. Raises `ConfigErrors` with every mistake of its file."""
-    pieces = Pieces(provider, secrets, plugins)
+    """Compile all of a provider. `timeouts` and `retry_statuses` are the gateway's, where its file says no others.
+    Raises `ConfigErrors` with every mistake of its file."""
+    pieces = Pieces(provider, secrets, plugins, retry_statuses)
     budgets = replace(timeouts or Timeouts(), **provider.timeouts)
     errors = compile_errors(pieces, [provider.errors])
     scopes = compile_scopes(pieces)

@@ -52,7 +52,7 @@ def compile_errors(pieces: Pieces, blocks: list[Map | None], mapping: CompiledMa
                 if mapping is not None and mapping.stream_in is not None:
                     _warn_of_silence(pieces, node, rule, f"errors.rules[{place}]")
     own = (mapping.too_long, mapping.spent, _format_reads(mapping)) if mapping is not None else ()
-    return ErrorRules(tuple(rules), by_status, reads, pieces.redact, *own)
+    return ErrorRules(tuple(rules), by_status, reads, pieces.redact, pieces.retry_statuses, *own)
 
 
 def _format_reads(mapping: CompiledMapping) -> Callable[[Any], dict[str, Any]] | None:

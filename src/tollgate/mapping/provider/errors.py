@@ -151,6 +151,7 @@ class ErrorRules:
         "_format_reads",
         "_on_success",
         "_reads",
+        "_retry_statuses",
         "_rules",
         "_spent",
         "_too_long",
@@ -164,12 +165,14 @@ class ErrorRules:
         by_status: Mapping[int, tuple[Kind, AlarmKind | None]] | None = None,
         reads: Mapping[str, Read] | None = None,
         redact: Callable[[str], str] = str,
+        retry_statuses: frozenset[int] = DEFAULT_RETRY_STATUSES,
         too_long: tuple[str, ...] = (),
         spent: frozenset[str] = frozenset(),
         format_reads: Callable[[Any], Mapping[str, Any]] | None = None,
     ) -> None:
         self._rules = rules
         self._format_reads = format_reads
+        self._retry_statuses = retry_statuses
         self._too_long = too_long
         self._spent = _SPENT | spent
         self._by_status = dict(by_status or {})
@@ -250,7 +253,7 @@ class ErrorRules:
             kind, alarm = "next", "key"
         elif status == 402:
             kind, alarm = "next", "balance"
-        elif status in DEFAULT_RETRY_STATUSES or status >= 500:
+        elif status in self._retry_statuses or status >= 500:
             kind = "later"
         elif status == 407 or 300 <= status < 400:
             # a redirect, or a proxy on the way that wants authorisation: our configuration is wrong

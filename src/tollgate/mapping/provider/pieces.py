@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from tollgate.config.load import Mark, Node, Problem, Scalar
 from tollgate.config.model import Provider
 from tollgate.config.secrets import Secrets
+from tollgate.config.settings import DEFAULT_RETRY_STATUSES
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.failures import MappingFailure
 from tollgate.mapping.filter_table import Filter
@@ -30,8 +31,16 @@ _Made = TypeVar("_Made")
 class Pieces:
     """The compiled pieces of a provider file so far, and the mistakes in it."""
 
-    def __init__(self, provider: Provider, secrets: Secrets, plugins: Mapping[str, Filter] | None = None) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        secrets: Secrets,
+        plugins: Mapping[str, Filter] | None = None,
+        retry_statuses: frozenset[int] = DEFAULT_RETRY_STATUSES,
+    ) -> None:
         self.provider = provider
+        self.retry_statuses = retry_statuses
+        """The gateway's `retry.statuses`, for what the file's `errors:` do not say."""
         self.document = provider.document
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
