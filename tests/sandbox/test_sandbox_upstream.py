@@ -21,11 +21,7 @@ async def open_call(sandbox: Sandbox):
         path, body = body_of("chat", text, **more)
         timeouts = upstream.Call("GET", "").timeouts
         short = type(timeouts)(connect=1, first_byte=0.1, idle=0.1, total=5)
-        return await client.open(
-            upstream.Call(
-                "POST", f"app://sandbox{path}", body=orjson.dumps(body), timeouts=short, stream=bool(more.get("stream"))
-            )
-        )
+        return await client.open(upstream.Call("POST", f"app://sandbox{path}", body=orjson.dumps(body), timeouts=short))
 
     yield opening
     await client.close()

@@ -185,7 +185,7 @@ class Job:
         headers = {name: value for name, value in sent.items() if name != "content-type"}
         if kind is not None:
             headers["content-type"] = kind
-        return call_to(offer, target.method, url, headers, body, stream=stream)
+        return call_to(offer, target.method, url, headers, body)
 
 
 class _Missed(Exception):

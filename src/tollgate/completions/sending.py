@@ -71,7 +71,7 @@ async def _call(exchange: Exchange, offer: Offer, stream: bool) -> Call:
         if document is None:
             asks_usage = _asks_usage(offer, stream)
             body = native_body(inbound.body, exchange.body, offer.model.upstream, ask_usage=asks_usage)
-            return call_to(offer, "POST", url, headers, body, stream)
+            return call_to(offer, "POST", url, headers, body)
     else:
         document, url = await converted_document(exchange, offer), offer.url(stream)
     if offer.prepares:
@@ -82,8 +82,8 @@ async def _call(exchange: Exchange, offer: Offer, stream: bool) -> Call:
         else offer.request_parts(document, stream=stream)
     )
     if sent is None:
-        return call_to(offer, "POST", url, headers, body, stream)
-    return call_to(offer, sent.method, sent.full_url(url), sent.all_headers(headers), body, stream)
+        return call_to(offer, "POST", url, headers, body)
+    return call_to(offer, sent.method, sent.full_url(url), sent.all_headers(headers), body)
 
 
 def edited_document(

@@ -29,7 +29,6 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: bytes = field(default=b"", repr=False)
     timeouts: Timeouts = field(default_factory=Timeouts)
-    stream: bool = False
     auth: Authorisation | None = None
     proxy: str | None = None
     verify: bool = True
@@ -38,15 +37,6 @@ class Call:
     """Set by the transport once it has a connection and begins to send: from then on the call may cost something."""
 
 
-def call_to(
-    offer: Offer | ImageOffer,
-    method: str,
-    url: str,
-    headers: Mapping[str, str],
-    body: bytes = b"",
-    stream: bool = False,
-) -> Call:
-    """A call with the settings of `offer`; `stream` is set if an event stream is requested."""
-    return Call(
-        method, url, headers, body, offer.timeouts, stream, offer.auth, offer.proxy, offer.verify, offer.ca_file
-    )
+def call_to(offer: Offer | ImageOffer, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> Call:
+    """A call with the settings of `offer`."""
+    return Call(method, url, headers, body, offer.timeouts, offer.auth, offer.proxy, offer.verify, offer.ca_file)
