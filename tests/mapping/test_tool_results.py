@@ -1,10 +1,10 @@
-"""Tool results directly follow the calls they answer, whatever was between them."""
+"""Each call has one result, directly behind it, whatever a client sends twice or between them."""
 
 from __future__ import annotations
 
 import pytest
 
-from tollgate.mapping.tool_results import distinct_calls, results_behind_calls, tidy_calls
+from tollgate.mapping.tool_results import distinct_calls, results_behind_calls, single_results, tidy_calls
 
 
 def turns(*compact: str) -> list[dict]:
@@ -86,7 +86,30 @@ def test_repeated_call_ids_are_made_distinct(name: str) -> None:
 @pytest.mark.parametrize("name", [*CASES, *REPEATED])
 def test_a_request_has_each_call_once_and_its_result_behind_it(name: str) -> None:
     given = turns(*(CASES | REPEATED)[name][0])
-    assert tidy_calls(given) == results_behind_calls(distinct_calls(given))
+    assert tidy_calls(given) == results_behind_calls(single_results(distinct_calls(given)))
+
+
+def answer(*texts: str) -> list[dict]:
+    """A conversation in which one call has these results."""
+    results = [{"kind": "tool_result", "id": "1", "parts": [{"kind": "text", "text": text}]} for text in texts]
+    return [*turns("a:call 1"), {"role": "user", "parts": results}]
+
+
+def test_a_tool_that_ran_twice_has_one_result() -> None:
+    assert tidy_calls(answer("x", "x")) == answer("x")
+    [_, answered] = tidy_calls(answer("x", "y", "x"))
+    assert [[part["text"] for part in result["parts"]] for result in answered["parts"]] == [["x", "y"]]
+
+
+def test_a_second_result_in_a_later_turn_is_joined_with_the_first() -> None:
+    again = answer("y")[1]
+    made = tidy_calls([*answer("x"), *turns("a:so"), again, *turns("a:well")])
+    assert made == [*tidy_calls(answer("x", "y")), *turns("a:so well")]
+
+
+def test_results_without_a_call_stay_as_they_are() -> None:
+    given = turns("u:result 9 result 9", "a:hm")
+    assert tidy_calls(given) == given
 
 
 def test_turns_that_are_no_objects_are_left_out_of_an_untidy_request_and_parts_that_are_none_ignored() -> None:

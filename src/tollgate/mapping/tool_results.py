@@ -1,10 +1,10 @@
-"""Gives tool calls unique ids, and puts their results directly after them: what every hub request needs, whatever the
-client sent.
+"""Gives tool calls unique ids and one result each, and puts the results directly after them: what every hub request
+needs, whatever the client sent.
 
 Some upstreams give every call the same id, or start again in every turn. Clients send these ids back, and upstreams for
 messages answer 400 to a repeated id. Every vendor answers 400 to a call whose result comes late. A client may send
 something between the two (an instruction, a message of the user), and where instructions are moved to the top, the
-turns around them become neighbours.
+turns around them become neighbours. A client that ran a tool twice sends two results, a 400 for messages and Bedrock.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ Part = dict[str, Any]
 
 
 def tidy_calls(turns: list[Turn]) -> list[Turn]:
-    """The turns of a request with unique call ids, and each result directly after its call. Anything but objects is
+    """The turns of a request with unique call ids, and one result directly after each call. Anything but objects is
     ignored."""
     if _tidy(turns):
         return turns
-    return results_behind_calls(distinct_calls([turn for turn in turns if type(turn) is dict]))
+    return results_behind_calls(single_results(distinct_calls([turn for turn in turns if type(turn) is dict])))
 
 
 def _tidy(turns: list[Any]) -> bool:
-    """A quick check that is true for most requests: every id is used once, and its result is in the next turn."""
+    """A quick check that is true for most requests: every id is used once, and its only result is in the next turn."""
     called: dict[str, int] = {}
+    answered: set[str] = set()
     for number, turn in enumerate(turns):
         if type(turn) is not dict:
             return False
@@ -42,8 +43,9 @@ def _tidy(turns: list[Any]) -> bool:
                 called[name] = number
             elif kind == "tool_result":
                 name = part.get("id")
-                if type(name) is not str or called.get(name, number) < number - 1:
+                if type(name) is not str or name in answered or called.get(name, number) < number - 1:
                     return False
+                answered.add(name)
     return True
 
 
@@ -108,6 +110,39 @@ class _Ids:
         return waiting.popleft() if waiting else name
 
 
+def single_results(turns: list[Turn]) -> list[Turn]:
+    """The same turns, in which further results of a call are joined with its first; an equal one adds nothing.
+
+    [call a] [result a: x, result a: y] -> [call a] [result a: x y]
+    """
+    called: set[str] = set()
+    results: dict[str, list[Part]] = {}
+    for turn in turns:
+        for part in _parts(turn):
+            kind, name = part.get("kind"), part.get("id")
+            if type(name) is str and kind == "tool_call":
+                called.add(name)
+            elif name in called and kind == "tool_result":
+                results.setdefault(name, []).append(part)
+    repeated = [parts for parts in results.values() if len(parts) > 1]
+    if not repeated:
+        return turns
+    joined = {id(parts[0]): _as_one(parts) for parts in repeated}
+    again = {id(part) for parts in repeated for part in parts[1:]}
+    return _rebuilt([{**turn, "parts": [joined.get(id(part), part) for part in _parts(turn)]} for turn in turns], again)
+
+
+def _as_one(results: list[Part]) -> Part:
+    different: list[Part] = []
+    for result in results:
+        if all(result.get("parts") != other.get("parts") for other in different):
+            different.append(result)
+    if len(different) == 1:
+        return results[0]
+    content = [part for result in different if type(parts := result.get("parts")) is list for part in parts]
+    return {**results[0], "parts": content}
+
+
 def results_behind_calls(turns: list[Turn]) -> list[Turn]:
     """The same turns, in which a late result is moved to the front of the user's turn after its call.
 
@@ -140,12 +175,17 @@ def _late(turns: list[Turn]) -> dict[int, list[Part]]:
 
 def _moved(turns: list[Turn], late: dict[int, list[Part]]) -> list[Turn]:
     moved = {id(part) for parts in late.values() for part in parts}
+    return _rebuilt(turns, moved, {caller + 1: parts for caller, parts in late.items()})
+
+
+def _rebuilt(turns: list[Turn], removed: set[int], before: dict[int, list[Part]] | None = None) -> list[Turn]:
+    """The turns without the parts whose `id()` is in `removed`, and with these parts of the user before a turn, by its
+    index. Neighbours of one role become one turn."""
     made: list[Turn] = []
     for number, turn in enumerate(turns):
-        results = late.get(number - 1, [])
-        if results:
-            made.append({"role": "user", "parts": results})
-        rest = [part for part in _parts(turn) if id(part) not in moved]
+        if before and number in before:
+            made.append({"role": "user", "parts": before[number]})
+        rest = [part for part in _parts(turn) if id(part) not in removed]
         if not rest:
             continue
         if made and made[-1].get("role") == turn.get("role"):
