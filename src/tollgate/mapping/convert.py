@@ -1,8 +1,8 @@
 """Converts whole documents from one format to another, over the hub: requests, answers, errors.
 
 Owns what happens around the compiled sections: limits, the loss list, strict mode, and the tidying that every request
-and answer needs whatever its mapping does (tool calls with unique ids, results directly after them; stop reasons that
-fit the content).
+and answer needs whatever its mapping does (tool calls with unique ids, one result directly after each; no cache marks
+on blank texts; stop reasons that fit the content).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tollgate.errors import BadRequest
+from tollgate.mapping.blank_marks import move_marks
 from tollgate.mapping.client_words import in_client_words
 from tollgate.mapping.compiler import CompiledMapping
 from tollgate.mapping.context import Context
@@ -55,6 +56,7 @@ def request_to_hub(source: CompiledMapping, body: object, context: Context) -> d
     with source.clean_request:
         hub: dict[str, Any] = _run(source, "request.to_hub", body, context, False)
         _lose(context, source.walkers["request.to_hub"].lost(body))
+    move_marks(hub, context)
     turns = hub.get("turns")
     if type(turns) is list and len(turns) > 1:
         hub["turns"] = tidied = tidy_calls(turns)
