@@ -94,6 +94,11 @@ def test_the_summary_is_the_default_report(used: Tollgate) -> None:
     assert (row["requests"], row["failed"], row["cost"], row["input"], row["accounts"]) == (6, 2, "0.66", 600, 2)
 
 
+def test_a_query_in_place_of_a_report_is_told_where_it_belongs(used: Tollgate) -> None:
+    done = used("usage", "FROM usage")
+    assert done.code == 2 and 'a query is given with --sql: tollgate usage --sql "FROM usage"' in done.err
+
+
 @pytest.mark.parametrize("report", sorted(REPORTS))
 def test_every_report_runs_in_every_format(used: Tollgate, report: str) -> None:
     for form in ("table", "json", "csv", "parquet"):

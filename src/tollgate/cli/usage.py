@@ -25,6 +25,15 @@ _FILE_FORMS = ("json", "csv", "parquet")
 """Forms of the rows that a file's ending names."""
 
 
+class _Report(click.Choice[str]):
+    """The name of a report. The message for a query in its place names --sql."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if " " in value:
+            self.fail(f'a query is given with --sql: tollgate usage --sql "{value}"', param, ctx)
+        return super().convert(value, param, ctx)
+
+
 @click.command(
     help=f"""Report on usage. REPORT is one of: {", ".join(REPORTS)}.
 slow shows the slowest 20 rows, requests the newest 50; --sql "FROM usage" gives every row with every column.
@@ -33,7 +42,7 @@ With --sql any query over the view `usage` instead; --columns explains its colum
 hold for free SQL too. Other programs read the same files with
 FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true)."""
 )
-@click.argument("report", type=click.Choice(tuple(REPORTS)), default="summary", required=False, metavar="[REPORT]")
+@click.argument("report", type=_Report(tuple(REPORTS)), default="summary", required=False, metavar="[REPORT]")
 @click.option(
     "--sql",
     help="A query of your own over `usage`; - reads it from stdin. Of several statements the last is shown.",
