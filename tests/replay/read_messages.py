@@ -37,6 +37,8 @@ def usage_of(u: dict[str, Any] | None) -> dict[str, int] | None:
 def answer(body: dict[str, Any]) -> Answer:
     reason = "refusal" if body.get("amazon-bedrock-guardrailAction") == "INTERVENED" else body.get("stop_reason")
     a = Answer(usage=usage_of(body.get("usage")), stops=frozenset(STOPS.get(reason or "", {"none"})))
+    if body.get("stop_reason") == "refusal":
+        a.refusal = (body.get("stop_details") or {}).get("explanation") or ""
     for b in body.get("content") or []:
         kind = b["type"]
         if kind == "text":
@@ -56,7 +58,7 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
     usage: dict[str, Any] = {}
     initial: list[dict[str, Any]] = []  # whole blocks in the start event
     guard: dict[str, Any] = {}
-    stop, error, started = None, None, False
+    stop, details, error, started = None, None, None, False
     for _, e in events:
         if not isinstance(e, dict):
             continue
@@ -80,6 +82,7 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
                 b["citations"] = [*(b.get("citations") or []), d["citation"]]
         elif kind == "message_delta":
             stop = e["delta"].get("stop_reason") or stop
+            details = e["delta"].get("stop_details") or details
             usage.update({k: v for k, v in (e.get("usage") or {}).items() if v is not None})
         elif kind == "message_stop":
             guard = {k: v for k, v in e.items() if k != "type"}
@@ -91,7 +94,8 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
             b["input"] = parsed(b["json"]) if b["json"] else b.get("input") or {}
         if b["type"] != "compaction":
             content.append(b)
-    a = answer({"content": content, "stop_reason": stop, "usage": usage if started else None, **guard})
+    told = usage if started else None
+    a = answer({"content": content, "stop_reason": stop, "stop_details": details, "usage": told, **guard})
     a.error = error
     return a
 

@@ -26,7 +26,7 @@ def answer(body: dict[str, Any]) -> Answer:
     for item in body.get("output") or []:
         kind = item["type"]
         if kind == "message":
-            for c in item["content"]:
+            for c in item["content"] or []:
                 if c["type"] == "output_text":
                     a.text += c["text"]
                     a.links += [n["url"] for n in c.get("annotations") or [] if n["type"] == "url_citation"]
@@ -58,7 +58,9 @@ def answer(body: dict[str, Any]) -> Answer:
 
 
 def stream(events: list[tuple[str | None, Any]]) -> Answer:
-    """The terminal event contains the whole answer; without one it is assembled from the deltas."""
+    """The terminal event contains the whole answer, or the events of its items do; without one it is assembled from the
+    deltas."""
+    items: dict[int, Any] = {}
     grown = Answer(stops=frozenset({"none"}))
     error = None
     final = None
@@ -68,6 +70,8 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
         kind = e.get("type")
         if kind in ("response.completed", "response.incomplete", "response.failed"):
             final = e["response"]
+        elif kind == "response.output_item.done":
+            items[e["output_index"]] = e["item"]
         elif kind == "response.output_text.delta":
             grown.text += e["delta"]
             grown.tokens += [t["token"] for t in e.get("logprobs") or []]
@@ -76,7 +80,7 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
     if final is None:
         grown.error = error
         return grown
-    a = answer(final)
+    a = answer({**final, "output": final.get("output") or list(items.values())})
     a.error = a.error or error
     a.tokens = a.tokens or grown.tokens
     return a
@@ -91,6 +95,8 @@ def request_facts(body: dict[str, Any]) -> RequestFacts:
     if isinstance(items, str):
         items = [{"role": "user", "content": items}]
     known = {t.get("name") for t in body.get("tools") or []}
+    inner = [t["name"] for space in body.get("tools") or [] if space.get("type") == "namespace" for t in space["tools"]]
+    shared = {name for name in inner if inner.count(name) > 1 or name in known}
     fmt = (body.get("text") or {}).get("format") or {}
     a.effort = (body.get("reasoning") or {}).get("effort")
     for i in items or []:
@@ -107,7 +113,7 @@ def request_facts(body: dict[str, Any]) -> RequestFacts:
                 a.user += found
         elif kind == "function_call":
             a.turns.append("assistant")
-            a.calls.append(Call(i["call_id"], i["name"], parsed(i["arguments"])))
+            a.calls.append(Call(i["call_id"], named(shared, i.get("namespace"), i["name"]), parsed(i["arguments"])))
         elif kind == "custom_tool_call":
             a.turns.append("assistant")
             a.calls.append(Call(i["call_id"], i["name"], i["input"]))
@@ -124,14 +130,14 @@ def request_facts(body: dict[str, Any]) -> RequestFacts:
         elif kind in ("additional_tools", "tool_search_output"):
             for t in i["tools"]:
                 if t.get("name") not in known:
-                    tool(a, t)
+                    tool(a, t, shared)
         elif kind == "configuration_update":
             a.effort = (i.get("reasoning") or {}).get("effort") or a.effort
             fmt = (i.get("text") or {}).get("format") or fmt
         else:
             a.opaque.append(kind)
     for t in body.get("tools") or []:
-        tool(a, t)
+        tool(a, t, shared)
     a.choice = choice_of(body.get("tool_choice"))
     a.parallel = body.get("parallel_tool_calls")
     a.format = {"json_object": "json", "json_schema": format_text(fmt.get("schema"), fmt.get("description"))}.get(
@@ -155,15 +161,20 @@ def request_facts(body: dict[str, Any]) -> RequestFacts:
     return a
 
 
-def tool(a: RequestFacts, t: dict[str, Any]) -> None:
+def named(shared: set[str], space: str | None, name: str) -> str:
+    """The name that tells a tool from those of the same name in other namespaces."""
+    return f"{space}__{name}" if space and name in shared else name
+
+
+def tool(a: RequestFacts, t: dict[str, Any], shared: set[str], space: str | None = None) -> None:
     kind = t.get("type")
     if kind == "function":
-        a.tools[t["name"]] = (t.get("description") or "", schema_text(t.get("parameters")))
+        a.tools[named(shared, space, t["name"])] = (t.get("description") or "", schema_text(t.get("parameters")))
     elif kind == "custom":
-        a.tools[t["name"]] = (t.get("description") or "", "custom")
+        a.tools[named(shared, space, t["name"])] = (t.get("description") or "", "custom")
     elif kind == "namespace":
         for inner in t["tools"]:
-            tool(a, inner)
+            tool(a, inner, shared, t["name"])
     else:
         a.hosted.append(kind)
 
