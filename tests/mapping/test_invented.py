@@ -14,7 +14,6 @@ from tollgate.config.load import Mark
 from tollgate.config.settings import Plugin
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import (
-    CompiledMapping,
     Context,
     StreamConverter,
     Tap,
@@ -91,7 +90,7 @@ examples:
     expect: {id: op1, model: oboe, created: 1700000000, parts: [{kind: tool_call, id: a, name: f, args: "{}"}], stop: tool, usage: {input: 1, output: 2}}
 """  # noqa: E501
 SCORES = compile_mapping(document(SCORE, "mappings/score.yaml"))
-CLIENTS: dict[str, CompiledMapping] = {name: shipped(name) for name in ("chat", "messages", "responses")}
+CLIENTS = ("chat", "messages", "responses")
 
 
 def test_its_own_examples_pass() -> None:
@@ -114,7 +113,7 @@ def test_a_request_with_tools_and_results_is_converted() -> None:
             {"role": "tool", "tool_call_id": "a", "content": "42"},
         ],
     }
-    made = convert_request(CLIENTS["chat"], SCORES, body, Context({"upstream": "oboe"}))
+    made = convert_request(shipped("chat"), SCORES, body, Context({"upstream": "oboe"}))
     assert made.lost == []
     assert made.body == {
         "instrument": "oboe",
@@ -147,21 +146,21 @@ BARS = [
 
 
 def test_a_whole_answer_is_converted_for_every_client() -> None:
-    chat = convert_response(SCORES, CLIENTS["chat"], ANSWER, Context()).body
+    chat = convert_response(SCORES, shipped("chat"), ANSWER, Context()).body
     message = chat["choices"][0]["message"]
     assert message["content"] == "la" and message["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"k":1}'}
     assert chat["choices"][0]["finish_reason"] == "tool_calls" and chat["usage"]["total_tokens"] == 7
-    messages = convert_response(SCORES, CLIENTS["messages"], ANSWER, Context()).body
+    messages = convert_response(SCORES, shipped("messages"), ANSWER, Context()).body
     assert [block["type"] for block in messages["content"]] == ["text", "tool_use"] and messages[
         "stop_reason"
     ] == "tool_use"
-    responses = convert_response(SCORES, CLIENTS["responses"], ANSWER, Context()).body
+    responses = convert_response(SCORES, shipped("responses"), ANSWER, Context()).body
     assert [item["type"] for item in responses["output"]] == ["message", "function_call"]
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_streamed_answer_has_the_parts_of_the_whole_one(client: str) -> None:
-    converter = StreamConverter(SCORES, CLIENTS[client], Context())
+    converter = StreamConverter(SCORES, shipped(client), Context())
     events = [out for bar in BARS for out in converter.feed(bar)] + converter.finish()
     assert events and converter.error is None
     assert [(part["kind"], part.get("text") or part.get("args")) for part in converter.parts()] == [
@@ -173,7 +172,7 @@ def test_a_streamed_answer_has_the_parts_of_the_whole_one(client: str) -> None:
 
 def test_its_errors_and_its_usage_are_read() -> None:
     assert (
-        convert_error(SCORES, CLIENTS["messages"], {"wrong": {"note": "flat", "where": "bar 3"}})["error"]["message"]
+        convert_error(SCORES, shipped("messages"), {"wrong": {"note": "flat", "where": "bar 3"}})["error"]["message"]
         == "flat"
     )
     tap = Tap(SCORES)

@@ -12,6 +12,9 @@ from tollgate.mapping.provider import Offer
 from tollgate.runtime import Runtime, build_runtime
 
 CANARY = "sk-canary-0123456789"
+PROVIDERS = tuple(sorted(path.stem for path in (ROOT / "providers").glob("*.yaml")))
+"""The names of all providers, for parameters of tests. `runtime()` has the same ones, but takes seconds, which each
+process of a run would spend on collecting."""
 
 
 @functools.cache

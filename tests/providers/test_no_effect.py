@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from providers.shipped import mapping, offers, runtime
+from providers.shipped import PROVIDERS, mapping, offers, runtime
 from tollgate.mapping import Context, convert_request
 from tollgate.mapping.provider import Offer
 
@@ -62,7 +62,11 @@ def lost(client: str, offer: Offer, said: dict[str, Any]) -> list[str]:
     return context.lost
 
 
-@pytest.mark.parametrize("provider", sorted(runtime().providers))
+def test_every_provider_is_tested_here() -> None:
+    assert set(PROVIDERS) == set(runtime().providers)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
 def test_what_changes_nothing_is_not_named_as_lost(provider: str) -> None:
     named = {
         (client, offer.protocol, offer.model.id, *names)
@@ -74,7 +78,7 @@ def test_what_changes_nothing_is_not_named_as_lost(provider: str) -> None:
     assert not named
 
 
-@pytest.mark.parametrize("provider", sorted(runtime().providers))
+@pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_default_beside_what_says_nothing_is_not_named_as_lost(provider: str) -> None:
     alone, beside = ({"reasoning": {"enabled": False, **more}} for more in ({}, {"exclude": False}))
     for offer in different(provider):
