@@ -66,7 +66,9 @@ def chromium():
     if path is None:
         pytest.skip("no browser test: no chromium on the path (on Debian: apt-get install chromium)")
     with playwright.sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        browser = running.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+        )
         yield browser
         browser.close()
 
