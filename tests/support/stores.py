@@ -97,8 +97,13 @@ async def close_without_storing(ledger: Ledger) -> None:
     with backend._wake:
         backend._waiting.clear()
         backend.publisher._rechecks = False
+        backend._publish = _publish_nothing
     await Ledger.close(ledger)
     _incomplete.update((ledger.store.directory, ledger.store.usage_directory))
+
+
+def _publish_nothing(*, now: bool) -> None:
+    """Takes the place of publishing in the writer's last two rounds, which would write files that nobody may read."""
 
 
 def check_complete(directory: Path) -> None:
