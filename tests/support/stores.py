@@ -12,6 +12,8 @@ import functools
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
+from copy import deepcopy
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from tollgate.config.settings import Credits
 from tollgate.config.settings import Store as StoreSettings
 from tollgate.errors import NotFound
 from tollgate.ledger import Ledger, store
+from tollgate.ledger.interface import Snapshot
 from tollgate.ledger.store import FILE_NAME, Store
 
 _idle: list[duckdb.DuckDBPyConnection] = []
@@ -85,6 +88,34 @@ def _made() -> bytes:
         return (Path(folder) / FILE_NAME).read_bytes()
 
 
+@functools.cache
+def _first_snapshot() -> Snapshot:
+    """What an empty store gives memory to start with, from the store itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = Store(Path(folder) / FILE_NAME)
+        made.open()
+        try:
+            return _read_snapshot(made, datetime.now(UTC))
+        finally:
+            made.close()
+
+
+_unused: set[Path] = set()
+"""Copies of the empty store that nothing has read yet."""
+_read_snapshot = Store.snapshot
+
+
+def _snapshot(self: Store, now: datetime) -> Snapshot:
+    """Asks a copy of the empty store nothing: its nine queries take a third of the CPU time of such a gateway."""
+    if self._path not in _unused:
+        return _read_snapshot(self, now)
+    _unused.remove(self._path)
+    return deepcopy(_first_snapshot())
+
+
+Store.snapshot = _snapshot  # type: ignore[method-assign]
+
+
 _incomplete: set[Path] = set()
 """Directories of stores and usage files that lack their last rows."""
 
@@ -113,13 +144,17 @@ def check_complete(directory: Path) -> None:
 
 def empty_store(settings: StoreSettings) -> None:
     """Copies it to a gateway's store directory, unless there is a store already."""
-    if (settings.directory / FILE_NAME).exists():
+    path = settings.directory / FILE_NAME
+    _unused.discard(path)
+    if path.exists():
         check_complete(settings.directory)
         return
     # pytest deletes the folder of a test that passed, and may give its name to the next one
     _incomplete.difference_update((settings.directory, settings.usage_directory))
+    if not settings.directory.exists():  # else there may be a journal, whose rows the store gets before it is asked
+        _unused.add(path)
     settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (settings.directory / FILE_NAME).write_bytes(_made())
+    path.write_bytes(_made())
 
 
 @contextlib.asynccontextmanager
