@@ -402,6 +402,7 @@ EXPRESSIONS = {
     "{'a': 1, 'b': {'a': 2}} | without('a', 'c')": {"b": {"a": 2}},
     "'s' | without('a')": None,
     "'data:image/png;base64,AA' | data_url": {"mime": "image/png", "data": "AA"},
+    "'DATA:image/PNG;base64,AA' | data_url": {"mime": "image/png", "data": "AA"},
     # the length of the head is limited
     f"'data:x{';a' * 900};base64,AA' | data_url": {"mime": "x", "data": "AA"},
     f"'data:x{';a' * 2000};base64,AA' | data_url": None,

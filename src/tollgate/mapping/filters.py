@@ -334,13 +334,13 @@ def without(value: Object, *names: Text) -> dict[str, Any] | None:
 
 
 def data_url(value: Text) -> dict[str, str] | None:
-    """`data:mime;base64,...` taken apart as `mime` and `data`; absent for any other text."""
+    """`data:mime;base64,...` taken apart as `mime`, in small letters, and `data`; absent for any other text."""
     if type(value) is not str or value[:5].lower() != "data:":
         return None
     found = _DATA_URL.match(value, 0, _MOST_HEAD)
     if not found:
         return None
-    return {"mime": found[1] or "text/plain", "data": value[found.end() :]}
+    return {"mime": found[1].lower() or "text/plain", "data": value[found.end() :]}
 
 
 def inline(value: Text, context: Context) -> dict[str, str] | None:
