@@ -1,5 +1,5 @@
-"""The vendor's tools that a responses client runs itself (shell, patches): every model receives them as functions, and
-their calls become the items that the client knows."""
+"""The vendor's tools that a responses client runs itself (shell, patches, searches for tools): every model receives
+them as functions, and their calls become the items that the client knows."""
 
 from __future__ import annotations
 
@@ -17,11 +17,15 @@ TOOLS: list[dict[str, Any]] = [
     {"type": "shell", "environment": {"type": "local"}},
     {"type": "local_shell"},
     {"type": "apply_patch"},
+    {"type": "tool_search", "execution": "client", "parameters": {"type": "object"}},
 ]
 PATCH = {"type": "update_file", "path": "a.txt", "diff": "@@\n-a\n+b"}
 SHELL = {"commands": ["ls", "pwd"], "timeout_ms": 5, "max_output_length": None}
 LOCAL = {"type": "exec", "command": ["ls"], "env": {}}
+SEARCH = {"execution": "client", "arguments": {"query": "books"}}
 CALLS = [
+    ("tool_search", '{"query":"books"}', "tool_search_call", "tsc_", SEARCH),
+    ("tool_search", "", "tool_search_call", "tsc_", {"arguments": {}}),
     ("shell", '{"commands":["ls","pwd"],"timeout_ms":5}', "shell_call", "sh_", {"action": SHELL}),
     (
         "shell",
@@ -85,6 +89,14 @@ def test_a_call_becomes_the_item_of_the_clients_own_tool(
     assert item["call_id"] == "c1" and item["status"] == "completed"
     assert {key: item[key] for key in fields} == fields
     assert Response.model_validate(json.loads(json.dumps(body))).output[0].type == kind
+
+
+def test_a_search_that_the_provider_runs_is_no_function() -> None:
+    run = context_of_request_with([{"type": "tool_search"}])
+    assert "hosted tool tool_search" in run.lost
+    choice = {"index": 0, "message": {"tool_calls": [call("tool_search", "{}")]}, "finish_reason": "tool_calls"}
+    made = convert_response(mapping("chat"), mapping("responses"), {"id": "x", "choices": [choice]}, run)
+    assert made.body["output"][0]["type"] == "function_call"
 
 
 def test_a_function_with_the_name_of_such_a_tool_stays_a_function() -> None:

@@ -57,6 +57,7 @@ WHOLE = {
         "input[].content[] hologram",
         "input[].content[] encrypted_content",  # reported as lost as a whole
         "input[] web_search_call",
+        "input[] tool_search_call",  # one that the provider ran: reported as lost by its type
         "input[] context_compaction",  # reported as lost by its type
         "input[] image_generation_call",  # how the image was made, beside the image
         "tools[].tools[] mcp",
