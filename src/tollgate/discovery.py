@@ -120,7 +120,7 @@ class Discoverer:
         now = asyncio.get_running_loop().time()
         state.source = discovery.provider.document
         try:
-            models, problems = await asyncio.to_thread(discovery.read, *await self._pages(name, discovery))
+            models, problems = await asyncio.to_thread(discovery.read, *await self._pages(discovery))
             if problems and not models:
                 raise _Unusable(problems[0].render(source=False))
         except Exception as error:  # also a mistake of ours, which must not end the refreshing of all lists
@@ -160,18 +160,18 @@ class Discoverer:
         """Put this list of a provider in force, for the next build."""
         self._holder.discovered = {**self._holder.discovered, name: models}
 
-    async def _pages(self, name: str, discovery: Discovery) -> list[object]:
+    async def _pages(self, discovery: Discovery) -> list[object]:
         """The list's pages, one after the other."""
         pages: list[object] = []
         visited: list[str] = []
         url: str | None = discovery.url
         while url is not None and url not in visited and len(visited) < MAX_PAGES:
             visited.append(url)
-            pages.append(await self._body(name, discovery, url))
+            pages.append(await self._body(discovery, url))
             url = discovery.following(url, pages[-1])
         return pages
 
-    async def _body(self, name: str, discovery: Discovery, url: str) -> object:
+    async def _body(self, discovery: Discovery, url: str) -> object:
         provider = discovery.provider
         call = Call(
             "GET",

@@ -151,7 +151,7 @@ class _Calls:
             async with answer:
                 exchange.first_byte(began)
                 read = time.perf_counter()
-                blocks = await _blocks(offer, answer)
+                blocks = await _blocks(answer)
                 exchange.upstream_ms += (time.perf_counter() - read) * 1000
         except UpstreamError as error:
             raise AttemptFailed(error) from None
@@ -169,7 +169,7 @@ class _Calls:
         )
 
 
-async def _blocks(offer: Offer, answer: Answer) -> list[bytes]:
+async def _blocks(answer: Answer) -> list[bytes]:
     """The body in blocks as received, because joining a large one would take its memory twice."""
     if not 200 <= answer.status < 300:
         return [await error_body(answer)]

@@ -33,6 +33,7 @@ class StreamOut:
     """The names of the generated functions, by moment and by (kind, step)."""
 
     event: str | None = None
+    """The field of an event that is also its SSE name."""
     end: object = None
     moments: dict[str, str] = field(default_factory=dict)
     kinds: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -208,4 +209,4 @@ def linked(out: StreamOut, namespace: Mapping[str, Any]) -> EventWriter:
         for kind, steps in out.kinds.items()
     }
     moments = {moment: namespace[out.moments[moment]] if moment in out.moments else None for moment in MOMENTS}
-    return EventWriter(**moments, end=out.end, kinds=kinds, event=out.event)
+    return EventWriter(**moments, end=out.end, kinds=kinds)

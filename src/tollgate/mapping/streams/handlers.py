@@ -34,8 +34,6 @@ class EventWriter:
     error: Callable[..., Any] | None
     end: object
     kinds: Mapping[str, Handlers]
-    event: str | None
-    """The field of an event that is also its SSE name."""
 
 
 class _AnyKind(dict[str, Handlers]):
@@ -50,5 +48,5 @@ class _AnyKind(dict[str, Handlers]):
 
 
 _NO_EVENTS = Handlers()
-NO_WRITER = EventWriter(None, None, None, None, _AnyKind(), None)
+NO_WRITER = EventWriter(None, None, None, None, _AnyKind())
 """For reading a stream without a client: only the answer is put together."""
