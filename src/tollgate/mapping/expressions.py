@@ -15,7 +15,7 @@ from typing import Any
 from jinja2.visitor import NodeVisitor
 
 from tollgate.mapping.call_checks import filter_called, function_called, misfits, skipped_items
-from tollgate.mapping.counting import Counting
+from tollgate.mapping.expression_reads import ExpressionReads
 from tollgate.mapping.filter_table import TESTS
 from tollgate.mapping.grammar import Expression, decided, is_field, nodes, parse_expression, words_in
 from tollgate.mapping.narrowing import Tested, chooses_plain, narrowing_of
@@ -40,7 +40,7 @@ def lower(site: Site, text: str, spot: Spot, *, named: bool = False) -> Lowered:
         parsed = parse_expression(text)
         lowering = _Lowering(site, parsed, spot, named=named)
         value = lowering.value(parsed.tree)
-        return replace(value, places=value.places + lowering.counting.of_name()) if named else value
+        return replace(value, places=value.places + lowering.reads.of_name()) if named else value
     return NOTHING
 
 
@@ -51,7 +51,7 @@ def lower_test(site: Site, text: str, spot: Spot) -> Tested:
         parsed = parse_expression(text)
         lowering = _Lowering(site, parsed, spot)
         condition = lowering.test(parsed.tree)
-        return Tested(condition, narrowing_of(parsed.tree, parsed.paths, site.scope), lowering.counting.looked)
+        return Tested(condition, narrowing_of(parsed.tree, parsed.paths, site.scope), lowering.reads.looked)
     return Tested("False")
 
 
@@ -75,7 +75,7 @@ class _Lowering(NodeVisitor):
         self.site = site
         self.paths = parsed.paths
         self.spot = spot
-        self.counting = Counting(named=named)
+        self.reads = ExpressionReads(named=named)
 
     # -- entry points
 
@@ -95,7 +95,7 @@ class _Lowering(NodeVisitor):
 
     def used(self, value: Lowered) -> Lowered:
         """The same value, with everything in it counted as read."""
-        self.counting.take(value.places)
+        self.reads.take(value.places)
         return value
 
     def test(self, node: nodes.Node) -> str:
@@ -107,19 +107,19 @@ class _Lowering(NodeVisitor):
             return f"({self.test(node.left)} or {self.test(node.right)})"
         if isinstance(node, nodes.And):
             self._note_decided(node)
-            left, looked = self.test(node.left), self.counting.looked
+            left, looked = self.test(node.left), self.reads.looked
             with self.assuming(node.left):
                 right = self.test(node.right)
             # a `$lost` under this test is about the left side; the right one only restricts it
-            self.counting.looked = looked or self.counting.looked
+            self.reads.looked = looked or self.reads.looked
             return f"({left} and {right})"
         return truth(self.site, self.looked_at(node))
 
     def looked_at(self, node: nodes.Node) -> Lowered:
         """A node's value that is only tested or compared."""
-        with self.counting.looking():
+        with self.reads.looking():
             value = self.value(node)
-        self.counting.looked += value.places
+        self.reads.looked += value.places
         return value
 
     @contextmanager
@@ -204,11 +204,11 @@ class _Lowering(NodeVisitor):
             caller.calls.add(function.name)
         request = self.site.scope.names.get("request")
         if request is not None:
-            self.counting.hand_over(request.places, function.request)
+            self.reads.hand_over(request.places, function.request)
         arguments = []
         for argument, reads in zip(node.args, function.reads, strict=True):
             value = self.value(argument)
-            self.counting.hand_over(value.places, reads)
+            self.reads.hand_over(value.places, reads)
             if caller is not None and not isinstance(argument, nodes.Name | nodes.Const):
                 caller.computed_calls.append((function.name, self.spot.mark(argument.lineno - 1)))
             arguments.append(value.py)
@@ -223,7 +223,7 @@ class _Lowering(NodeVisitor):
             return NOTHING
         assert node.node is not None  # None only in jinja2's filter blocks, which are not expressions
         value = self.value(node.node)
-        places = read_by_filter(entry, value, node.args, self.counting.take)
+        places = read_by_filter(entry, value, node.args, self.reads.take)
         given = [self.taken(argument) for argument in node.args]
         for misfit in misfits(entry, [value.kind, *(each.kind for each in given)]):
             self.spot.warn(misfit, (node.lineno or 1) - 1)

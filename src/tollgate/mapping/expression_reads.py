@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from tollgate.mapping.reads import Places, Reads, hand_over, leave_to, take
 
 
-class Counting:
-    """The state of one expression while it is lowered."""
+class ExpressionReads:
+    """What one expression reads, collected while it is lowered."""
 
     __slots__ = ("_deciding", "_left", "looked")
 
