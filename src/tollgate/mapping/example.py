@@ -89,7 +89,7 @@ def run_each(document: Document, examples: Node | None, form: Form, run: Callabl
     return problems
 
 
-def hold(example: Example, make: Callable[[Example], Any]) -> Any:
+def checked(example: Example, make: Callable[[Example], Any]) -> Any:
     """The result of `make` for an example (or the message of a refusal). Raises `Difference` if the example expects
     something else."""
     refusal = example.fields.get("refused")

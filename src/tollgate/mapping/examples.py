@@ -16,7 +16,7 @@ from tollgate.config.load import Node, Problem
 from tollgate.mapping import hub, sections
 from tollgate.mapping.compiler import CompiledMapping
 from tollgate.mapping.convert import with_own_parts
-from tollgate.mapping.example import Difference, Example, Form, hold, run_each
+from tollgate.mapping.example import Difference, Example, Form, checked, run_each
 from tollgate.mapping.scope import suggest
 from tollgate.mapping.sections import CONDITIONS, DIRECTIONS, OPENING
 from tollgate.mapping.streams.converter import StreamConverter
@@ -42,18 +42,18 @@ def run_examples(
     may name, `examples` those of its file if it was compiled without them."""
     known = {mapping.name: mapping, **(others or {})}
     make = partial(_made, mapping, known)
-    run = _hold_twice if any(found.plugins for found in known.values()) else hold
+    run = _checked_twice if any(found.plugins for found in known.values()) else checked
     return run_each(mapping.document, mapping.examples or examples, FORM, lambda example: run(example, make))
 
 
-def _hold_twice(example: Example, make: Callable[[Example], Any]) -> None:
+def _checked_twice(example: Example, make: Callable[[Example], Any]) -> None:
     """Run an example twice: plugins must be pure functions, with the same result again and the input unchanged."""
     before = copy.deepcopy(example.given)
-    first = hold(example, make)
+    first = checked(example, make)
     if example.given != before:
         raise Difference("changes what it is given: a plugin is not a pure function")
     example.context.lost.clear()
-    if hold(example, make) != first:
+    if checked(example, make) != first:
         raise Difference("gives something else the second time: a plugin is not a pure function")
 
 

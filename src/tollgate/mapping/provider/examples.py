@@ -21,7 +21,7 @@ from tollgate.errors import ConfigErrors
 from tollgate.mapping.context import Context
 from tollgate.mapping.convert import response_to_hub
 from tollgate.mapping.edits import EditList
-from tollgate.mapping.example import NONCE, NOW, Example, Form, hold, run_each
+from tollgate.mapping.example import NONCE, NOW, Example, Form, checked, run_each
 from tollgate.mapping.failures import clean
 from tollgate.mapping.images import IMAGE_EXAMPLES, IMAGE_EXAMPLES_BRING, image_example
 from tollgate.mapping.provider.compile import CompiledProvider
@@ -52,7 +52,7 @@ def run_provider_examples(compiled: CompiledProvider) -> list[Problem]:
     """Run every example of a provider file; each one that fails is a problem that shows the actual result."""
     provider = compiled.config
     make = partial(_made, compiled)
-    return run_each(provider.document, provider.examples, _FORM, lambda example: hold(example, make))
+    return run_each(provider.document, provider.examples, _FORM, lambda example: checked(example, make))
 
 
 def _made(compiled: CompiledProvider, example: Example) -> Any:
