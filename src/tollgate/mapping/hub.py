@@ -15,27 +15,6 @@ import orjson
 
 from tollgate.wording import path_text
 
-STOPS = ("end", "sequence", "length", "tool", "filter", "refusal", "pause", "error")
-MODEL_FIELDS = frozenset(
-    {
-        "id",
-        "upstream",
-        "provider",
-        "name",
-        "type",
-        "context",
-        "max_output",
-        "dimensions",
-        "max_dimension",
-        "created",
-        "tokenizer",
-        "parameters",
-        "input_modalities",
-        "output_modalities",
-        "protocol",
-    }
-)
-
 
 @cache
 def schema() -> dict[str, Any]:
@@ -52,6 +31,7 @@ REQUEST_FIELDS = _fields("request")
 RESPONSE_FIELDS = _fields("response")
 USAGE_FIELDS = _fields("usage")
 ERROR_FIELDS = _fields("error")
+_STOPS = frozenset(schema()["$defs"]["response"]["properties"]["stop"]["enum"])
 PARTS: dict[str, dict[str, Any]] = {
     branch["if"]["properties"]["kind"]["const"]: schema()["$defs"][branch["then"]["$ref"].rpartition("/")[2]]
     for branch in schema()["$defs"]["part"]["allOf"]
@@ -107,7 +87,7 @@ def _nearest(error: Any) -> Any:
 
 def settled_stop(stop: str | None, *, calls: bool) -> str:
     """The stop reason of a hub response. Upstreams are not reliable about tool calls, so the content decides."""
-    if stop is None or stop not in STOPS:
+    if stop is None or stop not in _STOPS:
         stop = "end"
     if calls and stop == "end":
         return "tool"

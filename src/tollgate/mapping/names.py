@@ -11,11 +11,12 @@ from collections.abc import Mapping
 
 from tollgate.config.load import Mark, Node
 from tollgate.mapping import hub
+from tollgate.mapping.model_facts import MODEL_FIELDS
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scope import Field, Unit, Var
 
 ENGINE: dict[str, Var] = {
-    "model": Var("model", "C.model", present=True, kind="object", known=hub.MODEL_FIELDS),
+    "model": Var("model", "C.model", present=True, kind="object", known=MODEL_FIELDS),
     "can": Var("can", "C.can", present=True, kind="object"),
     "request": Var("request", "C.request", known=hub.REQUEST_FIELDS),
     "asked": Var("asked", "C.asked"),

@@ -24,9 +24,9 @@ from tollgate.mapping.edits import EditList
 from tollgate.mapping.example import NONCE, NOW, Example, Form, checked, run_each
 from tollgate.mapping.failures import clean
 from tollgate.mapping.images import IMAGE_EXAMPLES, IMAGE_EXAMPLES_BRING, image_example
+from tollgate.mapping.model_facts import facts_of
 from tollgate.mapping.provider.compile import CompiledProvider
 from tollgate.mapping.provider.endpoint import CompiledEndpoint
-from tollgate.mapping.provider.model_facts import facts_of
 from tollgate.mapping.provider.polling import JobAnswer
 from tollgate.mapping.provider.scopes import KINDS
 from tollgate.mapping.streams.whole import as_written, event_and_name, hub_of_stream

@@ -11,10 +11,10 @@ from tollgate.config.authorisation import Authorisation
 from tollgate.config.model import Model
 from tollgate.config.settings import Timeouts
 from tollgate.mapping.edits import EditList
+from tollgate.mapping.model_facts import facts_of, prices_text
 from tollgate.mapping.provider.address import address_of
 from tollgate.mapping.provider.endpoint import CompiledEndpoint
 from tollgate.mapping.provider.headers import split_headers
-from tollgate.mapping.provider.model_facts import facts_of, prices_text
 from tollgate.mapping.provider.offer import CONTENT_TYPES, Offer
 from tollgate.mapping.provider.pieces import Pieces
 from tollgate.mapping.provider.scopes import Scopes

@@ -18,7 +18,7 @@ from tollgate.errors import ConfigErrors
 from tollgate.mapping.failures import MappingFailure
 from tollgate.mapping.filter_table import Filter
 from tollgate.mapping.http_calls import HTTP
-from tollgate.mapping.hub import MODEL_FIELDS
+from tollgate.mapping.model_facts import MODEL_FIELDS
 from tollgate.mapping.pieces import Functions, Template, compile_expression, compile_template, compile_url
 
 Names = Mapping[str, frozenset[str] | None]

@@ -6,12 +6,17 @@ from typing import Any
 
 import orjson
 
+from tollgate.config.load import Mark
 from tollgate.config.model import Model
 
 
 def facts_of(model: Model, provider: str, protocol: str = "") -> dict[str, Any]:
     """What `$model` reads; what the file does not set is absent."""
-    facts = {
+    return {name: value for name, value in _facts(model, provider, protocol).items() if value is not None}
+
+
+def _facts(model: Model, provider: str, protocol: str) -> dict[str, Any]:
+    return {
         "id": model.id,
         "upstream": model.upstream,
         "provider": provider,
@@ -28,7 +33,10 @@ def facts_of(model: Model, provider: str, protocol: str = "") -> dict[str, Any]:
         "output_modalities": list(model.output_modalities),
         "protocol": protocol or None,
     }
-    return {name: value for name, value in facts.items() if value is not None}
+
+
+MODEL_FIELDS = frozenset(_facts(Model("", "", "", Mark("", 1, 1)), "", ""))
+"""The fields of `$model`."""
 
 
 def prices_text(model: Model) -> str:
