@@ -60,6 +60,10 @@ TOKEN_READS = ("token", "expires_in")
 _TOKEN_SENT = ("header", "scheme", "query")
 """Options for how a token is sent."""
 
+CLIENT_FORM = ("client_id", "client_secret", "scope", "audience", "resource")
+"""The options that a token request with a client id and secret (RFC 6749, 4.4) sends in its form, if no `form` or
+`body` of the file stands instead."""
+
 AUTH_OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
     {
         "none": ((), ()),
@@ -70,8 +74,8 @@ AUTH_OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingPro
             ("credentials", "credentials_file", "token_url", "subject", "scope", "audience", "headers", *_TOKEN_SENT),
         ),
         "oauth_client": (
-            ("token_url", "client_id", "client_secret"),
-            ("scope", "audience", "resource", "form", "body", "headers", *TOKEN_READS, *_TOKEN_SENT),
+            ("token_url", *CLIENT_FORM[:2]),
+            (*CLIENT_FORM[2:], "form", "body", "headers", *TOKEN_READS, *_TOKEN_SENT),
         ),
     }
 )
@@ -100,10 +104,6 @@ CALL_ADDITIONS = ("headers", "query")
 """What `adds` may add to a call."""
 
 AUTH_INSTEAD: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "form": ("client_id", "client_secret", "scope", "audience", "resource"),
-        "body": ("form", "client_id", "client_secret", "scope", "audience", "resource"),
-        "query": ("header", "scheme"),
-    }
+    {"form": CLIENT_FORM, "body": ("form", *CLIENT_FORM), "query": ("header", "scheme")}
 )
 """Options that replace others."""

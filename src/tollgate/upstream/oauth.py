@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlencode
 
-from tollgate.config.authorisation import Authorisation
+from tollgate.config.authorisation import AUTH_OPTIONS, CLIENT_FORM, Authorisation
 from tollgate.config.secrets import note_bought
 from tollgate.config.settings import Timeouts
 from tollgate.errors import UpstreamError, UpstreamFailed
@@ -216,13 +216,13 @@ def client_grant(auth: Authorisation, call: Call) -> Grant:
     missing."""
     options, form = auth.options, auth.form
     usual = form is None and auth.body is None
-    needed = ("token_url", "client_id", "client_secret") if usual else ("token_url",)
+    needed = AUTH_OPTIONS["oauth_client"][0] if usual else ("token_url",)
     missing = [name for name in needed if not options.get(name)]
     if missing:
         raise unusable_credentials(f"oauth_client needs {', '.join(missing)}")
     if usual:
-        sent = ("client_id", "client_secret", "scope", "audience", "resource")
-        form = {"grant_type": "client_credentials"} | {name: options[name] for name in sent if options.get(name)}
+        sent = {name: options[name] for name in CLIENT_FORM if options.get(name)}
+        form = {"grant_type": "client_credentials"} | sent
     return Grant(options["token_url"], form or {}, call, auth.headers, auth.body, auth.reads)
 
 
