@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import marshal
 import os
 import pickle
@@ -315,19 +316,49 @@ def test_a_symbolic_link_is_not_followed(store, file, loaded, tmp_path):
     assert cache.write(loaded) and not file.is_symlink()
 
 
-@pytest.mark.parametrize("part", ["engine", "python"])
-def test_another_version_of_the_engine_or_python_compiles_again(store, part, monkeypatch, tmp_path):
-    if part == "python":
-        monkeypatch.setattr(code_cache.importlib.util, "MAGIC_NUMBER", b"next")
-    else:
-        package = Path(code_cache.__file__).parent
-        shutil.copytree(package, tmp_path / "mapping", ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copytree(package.parent / "config", tmp_path / "config", ignore=shutil.ignore_patterns("__pycache__"))
-        monkeypatch.setattr(code_cache, "__file__", str(tmp_path / "mapping" / "code_cache.py"))
-        assert _is_used(store, store / "cache" / "code.bin")
-        with (tmp_path / "mapping" / "directives" / "when.py").open("a") as file:
-            file.write("# changed")
+def test_another_python_compiles_again(store, monkeypatch):
+    monkeypatch.setattr(code_cache.importlib.util, "MAGIC_NUMBER", b"next")
     assert not _is_used(store, store / "cache" / "code.bin")
+
+
+@pytest.fixture
+def package(store, monkeypatch, tmp_path):
+    """A copy of the package, from which the stamps are computed."""
+    copy = tmp_path / "tollgate"
+    shutil.copytree(Path(start_cache.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(code_cache, "__file__", str(copy / "mapping" / "code_cache.py"))
+    monkeypatch.setattr(reusable_bytes, "__file__", str(copy / "config" / "reusable_bytes.py"))
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("changed", "used"),
+    [
+        ("mapping/directives/when.py", ["files.bin"]),
+        ("config/accept.py", []),
+        ("wording.py", []),
+        ("http.py", ["code.bin", "files.bin"]),
+    ],
+)
+def test_another_version_of_the_code_that_reads_files_is_not_mixed_with_this_one(store, package, changed, used):
+    assert _is_used(store, store / "cache" / "code.bin") and _is_used(store, store / "cache" / "files.bin")
+    with (package / changed).open("a") as file:
+        file.write("# changed")
+    assert [name for name in ("code.bin", "files.bin") if _is_used(store, store / "cache" / name)] == used
+
+
+def test_the_cache_knows_every_module_that_reads_a_configuration():
+    """Except the collector of garbage, which changes no result."""
+    folder = Path(reusable_bytes.__file__).parent
+    imports = {
+        node.module
+        for file in folder.glob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ImportFrom)
+    }
+    outside = {name for name in imports if name.startswith("tollgate.") and not name.startswith("tollgate.config")}
+    known = {f"tollgate.{name}" for name in reusable_bytes._ALSO_READING}
+    assert outside - known == {"tollgate.process.garbage_collector"} and known <= outside
 
 
 def test_another_yaml_version_reads_the_files_again(store, monkeypatch):

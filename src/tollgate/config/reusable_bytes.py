@@ -34,6 +34,8 @@ UNREADABLE = (
 )
 """The exceptions of pickle for bytes that are something else."""
 _CLASSES = frozenset((kind.__module__, kind.__name__) for kind in (Decimal, type(Path())))
+_ALSO_READING = ("errors", "json_bounds", "money", "wire", "wording")
+"""The modules outside this package that decide what a configuration file means, or how a warning about it reads."""
 
 
 def dump_reusable(reusable: Reusable) -> bytes:
@@ -71,7 +73,7 @@ def reusable_stamp() -> bytes:
     """A digest of what the value depends on besides the texts: the code that reads configurations, Python and
     PyYAML."""
     here = Path(__file__).parent
-    files = (*sorted(here.glob("*.py")), here.parent / "money.py", here.parent / "wire.py")
+    files = (*sorted(here.glob("*.py")), *(here.parent / f"{name}.py" for name in _ALSO_READING))
     return digest(sys.version, yaml.__version__, *(path.read_bytes() for path in files))
 
 

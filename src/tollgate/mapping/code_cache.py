@@ -21,7 +21,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from tollgate.config.load import Document
-from tollgate.config.reusable_bytes import UNREADABLE, digest
+from tollgate.config.reusable_bytes import UNREADABLE, digest, reusable_stamp
 from tollgate.mapping.filter_table import FILTERS
 
 _CLASSES = ("tollgate.mapping.", "tollgate.config.load", "jsonpath_ng.")
@@ -102,13 +102,12 @@ class CodeCache:
 
 
 def stamp() -> bytes:
-    """What all entries depend on besides their keys: Python's version and optimisation, the expression parser, and
-    the code of this package."""
+    """What all entries depend on besides their keys: Python's version and optimisation, the expression parser, the
+    code of this package, and what a configuration depends on (a mapping file is read and checked by the same code)."""
     here = Path(__file__).parent
-    config = here.parent / "config"
-    code = (*sorted(here.rglob("*.py")), *sorted(here.glob("*.json")), config / "load.py", config / "yaml_tree.py")
-    python = (importlib.util.MAGIC_NUMBER, sys.version, str(sys.flags.optimize))
-    return digest(*python, version("jinja2"), version("jsonpath-ng"), *(path.read_bytes() for path in code))
+    code = (*sorted(here.rglob("*.py")), *sorted(here.glob("*.json")))
+    python = (importlib.util.MAGIC_NUMBER, str(sys.flags.optimize), version("jinja2"), version("jsonpath-ng"))
+    return digest(reusable_stamp(), *python, *(path.read_bytes() for path in code))
 
 
 def _file_key(document: Document) -> bytes:
