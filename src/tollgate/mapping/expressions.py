@@ -23,6 +23,7 @@ from tollgate.mapping.operators import ARITHMETIC, NOT_TAKEN, comparison, never_
 from tollgate.mapping.path_code import read_by_filter, read_text, reads_of
 from tollgate.mapping.paths import ParseError
 from tollgate.mapping.scope import NOTHING, Lowered, Site, Spot, suggest, written
+from tollgate.mapping.values import KIND_WORDS
 
 BEYOND_NUMBERS = (float("inf"), float("-inf"))
 """What Python makes of a number that is too large for a float. Neither JSON nor Python code can write it."""
@@ -269,6 +270,7 @@ class _Lowering(NodeVisitor):
         if operator in ("in", "notin") and not isinstance(node.expr, nodes.Const):  # compares every item
             for place in right.places:
                 place.each()
+        self._note_unlike(node, left, right)
         for word in words_in(wanted) if is_field(node.expr, self.paths) else ():
             self.site.unit.compared.append((left.places, word, self.spot.mark(node.expr.lineno - 1)))
         texts = isinstance(wanted, nodes.List) and len(words_in(wanted)) == len(wanted.items)
@@ -346,11 +348,23 @@ class _Lowering(NodeVisitor):
             hint = f"write {path} {'in' if both else 'not in'} ['a', 'b']"
             self.spot.warn(message, name.lineno - 1, hint)
 
+    def _note_unlike(self, node: nodes.Compare, left: Lowered, right: Lowered) -> None:
+        """Warn of a comparison whose two sides are of different kinds whatever the data, and of one of a value with
+        itself."""
+        one, two = KIND_WORDS.get(left.kind), KIND_WORDS.get(right.kind)
+        if node.ops[0].op in ("eq", "ne") and one and two and one != two:
+            self.spot.warn(f"{one} and {two} are never equal", node.expr.lineno - 1, _AS_NUMBER)
+        elif isinstance(node.expr, nodes.Name) and isinstance(same := node.ops[0].expr, nodes.Name):
+            path = self.paths.get(node.expr.name)
+            if path is not None and path == self.paths.get(same.name):
+                self.spot.warn(f"`{path}` is compared with itself", same.lineno - 1)
+
     def _wrong(self, node: nodes.Node, message: str, hint: str = "") -> None:
         self.spot.mistake(message, (node.lineno or 1) - 1, hint)
 
 
 _OF_BOTH = "a filter takes only what stands right before it: for both write (a + b) | filter"
+_AS_NUMBER = "a number, true and false are written without quotes"
 _AS_TEXT = "`~` joins values as text, `| number` reads a number"
 
 

@@ -95,6 +95,8 @@ def _without_paths(text: str) -> tuple[str, dict[str, str]]:
             if len(paths) >= _MOST:
                 raise ParseError("too many paths in one expression", start)
             position = extent(text, start)
+            if text.startswith(".", start - 1) and start:
+                raise ParseError(f"`{text[start:position]}` is a path of its own", start, "a name after a dot has no $")
             stand_in = chr(_FIRST + len(paths)) + _FILL * (position - start - 1)
             paths[stand_in] = text[start:position]
             out.append(stand_in)

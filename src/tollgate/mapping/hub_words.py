@@ -9,24 +9,25 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from tollgate.config.load import List, Map, Mark, Node, Scalar, entries_of, lookup, one_or_many, text_in, walk
 from tollgate.mapping import hub
+from tollgate.mapping.answer_slips import OF_PARTS, count_slips, operations_in
 from tollgate.mapping.call_checks import misfits, skipped_items
 from tollgate.mapping.directives import copy
 from tollgate.mapping.hub_shapes import ANYTHING, Shape, of_kind, shape
 from tollgate.mapping.reads import Places, Reads
-from tollgate.mapping.scalars import NOTHING_WORD, is_literal, literal
+from tollgate.mapping.scalars import NOTHING_WORD, is_literal, kind_by_form, literal
 from tollgate.mapping.scope import Unit, known_words
-from tollgate.mapping.streams.operations import OPERATIONS
 from tollgate.mapping.values import KIND_WORDS, KINDS
 
 _CALL = re.compile(r"\{\{\s*([a-z_]\w*)\([^()]*\)\s*\}\}\Z")
+_OF_DOCUMENT = re.compile(r"\$\.\w+(?:\.\w+)*\Z")
+_MADE_BY_CALL = re.compile(r"\$(\w+)(?:\s*,\s*\$\w+)?\s+in\s+([a-z_]\w*)\(.*\)\s*\Z", re.DOTALL)
+"""A `$each` over what a function gives."""
 _INSIDE = ("$value", "$else", "$absent")
 """Directives whose value is the value of the node; `$first` has several."""
-_OF_PARTS = ("open", "delta", "close", "part")
-"""The operations of a stream that are about a part."""
 _AS_NUMBER = "a number is compared without quotes, or as `$.x | text`"
 _ShapesAt = Mapping[Reads, set[Shape]]
 
@@ -50,43 +51,21 @@ def check_hub_words(unit: Unit, root: Map, reads: Mapping[str, Reads], family: s
     if isinstance(stream, Map) and "to_hub" in stream.entries:
         _check_rules(unit, stream, writes)
     writes.warn_of_unknown()
+    writes.warn_of_uncounted(("input",) if family else ("input", "output"))
 
 
 def _check_rules(unit: Unit, stream: Map, writes: _Writes) -> None:
-    """Check what the rules of a stream write into the hub, and whether any gives the stop reason."""
-    operations = list(_operations(stream.entries["to_hub"]))
+    """Check what the rules of a stream write into the hub."""
+    operations = list(operations_in(stream.entries["to_hub"]))
     answer, part = shape("response").fields, shape("part").fields
     fields = {"start": answer, "stop": {"reason": answer["stop"], "text": answer["stop_text"]}}
-    fields |= {"error": shape("error").fields, **dict.fromkeys(_OF_PARTS, part)}
+    fields |= {"error": shape("error").fields, **dict.fromkeys(OF_PARTS, part)}
     for name, value in operations:
         if name == "usage":
             writes.visit(value, shape("usage"))
         for key, each in entries_of(value).items() if name in fields else ():
             if key in fields[name]:
                 writes.visit(each, fields[name][key])
-    _check_named_calls(unit, operations)
-    if not any(name == "stop" for name, _ in operations):
-        unit.warn(
-            stream.keys["to_hub"],
-            "no rule says `stop`: an answer whose stream does not end with [DONE] counts as broken off",
-            "such as {$when: $.done, stop: {reason: end}}",
-        )
-
-
-def _check_named_calls(unit: Unit, operations: list[tuple[str, Node]]) -> None:
-    """Warn if stream rules make calls of tools and never say which tool."""
-    parts = [value for name, value in operations if name in _OF_PARTS]
-    calls = [value for value in parts if text_in(lookup(value, "kind")) == "tool_call"]
-    if calls and not any(lookup(value, "name") for value in parts):
-        unit.warn(calls[0], "no rule gives the `name` of a call, so nobody knows which tool it is", "name: $.name")
-
-
-def _operations(node: Node) -> Iterator[tuple[str, Node]]:
-    """The operations of stream rules with their values, wherever they are."""
-    for rule in walk(node):
-        names = {key for key in entries_of(rule) if not key.startswith("$")}
-        if names <= OPERATIONS.keys() and "$match" not in entries_of(rule):
-            yield from ((name, entries_of(rule)[name]) for name in names)
 
 
 class _Writes:
@@ -98,6 +77,9 @@ class _Writes:
         self._seen: dict[Node, set[Shape]] = defaultdict(set)
         """The shapes for which each node was checked."""
         self._unknown: dict[tuple[Node, str], list[tuple[Shape, Mark]]] = defaultdict(list)
+        self._counts: list[Map] = []
+        """Where token counts are written."""
+        self._all_counts_known = True
 
     def visit(self, node: Node, of: Shape, *, item: bool = False) -> None:
         """Check what `node` writes to a place of this shape; `item`: into a list, where a list adds its own items."""
@@ -114,14 +96,32 @@ class _Writes:
         else:
             self._map(node, of, item)
 
+    def _usage(self, counts: Map) -> None:
+        self._counts.append(counts)
+        self._all_counts_known &= not {"$copy", "$value", "$first"} & counts.entries.keys()
+        for found in count_slips(counts):
+            self._unit.warn(*found)
+
+    def warn_of_uncounted(self, wanted: tuple[str, ...]) -> None:
+        """Warn if some tokens are counted and those `wanted` are not, anywhere in the file."""
+        written = {name for counts in self._counts for name in counts.entries if not name.startswith("$")}
+        missing = [name for name in wanted if name not in written]
+        misspelt = not written <= shape("usage").fields.keys()  # which has its own warning
+        if written and missing and "total" not in written and self._all_counts_known and not misspelt:
+            names = " and no ".join(f"`{name}`" for name in missing)
+            self._unit.warn(self._counts[0], f"found no {names}: these tokens are estimated, and so is their cost")
+
     def _kind(self, node: Node, of: Shape, kind: str) -> None:
         """Warn of a value of a kind that the place cannot have."""
         if not of.kinds or kind in of.kinds or kind not in KIND_WORDS or self._has_warning(node):
             return
         found, hint = KIND_WORDS[kind], ""
         if isinstance(node, Scalar):
-            found = f"the text `{node.text}`" if kind == "text" else f"`{node.text}`"
-            hint = f"a path begins with $, such as $.{node.text}" if kind == "text" else ""
+            literally = is_literal(node)
+            found = (
+                f"the text `{node.text}`" if kind == "text" and literally else f"`{node.text}`" if literally else found
+            )
+            hint = f"a path begins with $, such as $.{node.text}" if kind == "text" and literally else ""
         elif "text" in of.kinds and not of.words:
             hint = 'as JSON text: "{{ $.value | json }}"'
         wanted = " or ".join(KIND_WORDS[each] for each in of.kinds)
@@ -158,6 +158,22 @@ class _Writes:
                         f"to put its items here: {{$each: $x in {call[1]}(...)}}",
                     )
                 self.visit(function.node, of, item=item or bool(of.fields))
+        elif of is shape("usage"):
+            self._all_counts_known = False
+        if (kind := kind_by_form(text, self._unit.filters)) in KIND_WORDS:
+            self._kind(node, of, kind)
+        elif of.one.fields and _OF_DOCUMENT.match(text):
+            self._unit.warn(
+                node,
+                f"`{text}` is copied as it stands: of the hub's `{of.name}` only its own fields are read",
+                "write each of them: {" + ", ".join(f"{key}: ..." for key in list(of.one.fields)[:2]) + "}",
+            )
+
+    def _items_of_call(self, node: Map, name: str, called: str, of: Shape) -> None:
+        """Check the items that a function gives, if the loop over them takes them as they are."""
+        function = self._unit.functions.get(called)
+        if function is not None and function.node is not None and text_in(node.get("$value")) in (None, f"${name}"):
+            self.visit(function.node, of, item=True)
 
     def _has_warning(self, node: Node) -> bool:
         """Whether this value has a warning already, such as that it looks like a path."""
@@ -174,6 +190,8 @@ class _Writes:
             inside += fields.values()
         for value in inside:
             self.visit(value, of, item=item)
+        if item and not fields and (loop := _MADE_BY_CALL.match(text_in(node.get("$each")) or "")):
+            self._items_of_call(node, loop[1], loop[2], of)
         if "$match" in node.entries:
             return
         if of.items is not None and fields:
@@ -183,7 +201,7 @@ class _Writes:
                 "put it into [ ], or a dash before it",
             )
         of = of.one
-        if fields:
+        if fields or "$copy" in node.entries:
             self._kind(node, of, "object")
         if of.fields and (of.name != "part" or self._part(node, of, fields)):
             self._fields(node, of, fields)
@@ -207,6 +225,8 @@ class _Writes:
 
     def _fields(self, node: Map, of: Shape, fields: Mapping[str, Node]) -> None:
         """Check the fields of an object, and note those that the hub does not have here."""
+        if of is shape("usage"):
+            self._usage(node)
         for key, value in fields.items():
             if key in of.fields:
                 self.visit(value, of.fields[key])

@@ -6,19 +6,25 @@ text gives text, everything else is the literal.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from decimal import Decimal
 
 from tollgate.config.forgotten_dollar import forgotten_path
 from tollgate.config.load import Node, Scalar, text_in
 from tollgate.config.provider_warnings import loose_name
 from tollgate.mapping.expressions import BEYOND_NUMBERS, TOO_LARGE, lower
+from tollgate.mapping.filter_table import Filter
 from tollgate.mapping.grammar import nodes, parse_expression
 from tollgate.mapping.operators import one_text
 from tollgate.mapping.path_code import read_text
 from tollgate.mapping.paths import ParseError, Path, closing, extent, parse_path
-from tollgate.mapping.scope import NOTHING, Lowered, Site, Spot, written
+from tollgate.mapping.scope import NOTHING, Lowered, Site, Spot, Unit, written
 
 NOTHING_WORD = "$nothing"
+_FILTERED = re.compile(r"\|\s*(\w+)(?:\([^()]*\))?\s*\}\}\Z")
+"""The last filter of a text that is one hole."""
+_CHOOSES = re.compile(r"\b(?:if|or|and)\b")
 UNNAMED = "(unnamed)"
 """The text of an absent hole in a `$lost`: a loss is reported even if its name is not known."""
 
@@ -37,6 +43,20 @@ def literal(node: Scalar) -> str | float | None:
     if isinstance(value, str) and value.startswith("$$"):
         return value[1:]
     return value
+
+
+def kind_by_form(text: str, filters: Mapping[str, Filter]) -> str:
+    """The kind of value that a text with holes gives whatever they hold, as in `Lowered`; "" if it may be any.
+
+    '{{ $.a }} tokens' -> 'text'; '{{ $.a | length }}' -> 'number'; '{{ $.a }}' -> ''
+    """
+    if "{{" not in text or text.startswith("$"):
+        return ""
+    if text.count("{{") > 1 or not (text.startswith("{{") and text.endswith("}}")):
+        return "text"
+    found = _FILTERED.search(text)
+    used = filters.get(found[1]) if found and not _CHOOSES.search(text) else None
+    return used.kind if used is not None else ""
 
 
 def path_of(node: Node | None) -> Path | None:
@@ -74,6 +94,7 @@ def lower_text(site: Site, text: str, spot: Spot, *, named: bool = False) -> Low
         if "{%" in text:
             spot.mistake("`{% %}` is not part of this language", text.index("{%"), "choose with $when or $match")
         _warn_of_loose_name(site, text, spot)
+        warn_of_nothing(site.unit, spot.node)
         if path := forgotten_path(text, site.scope.names, answer=site.scope.of_answer):
             site.unit.warn(spot.mark(0), f"`{text}` stays as it stands", f"write {path}")
         return written(text)
@@ -88,11 +109,19 @@ def lower_text(site: Site, text: str, spot: Spot, *, named: bool = False) -> Low
 
 
 def _warn_of_loose_name(site: Site, text: str, spot: Spot) -> None:
+    """Warn of a name outside of braces: of one that the file itself defines, or of a field below another."""
     name = loose_name(text)
-    if name.startswith("$.") or "." in name and name[1:].partition(".")[0] in site.scope.names:
+    var = site.scope.names.get(name[1:].partition(".")[0])
+    if name.startswith("$.") or var is not None and (var.own or "." in name):
         site.unit.warn(
             spot.mark(text.index(name)), f"`{name}` inside a text stays as it stands", f"write {{{{ {name} }}}}"
         )
+
+
+def warn_of_nothing(unit: Unit, node: Scalar) -> None:
+    """Warn of `$nothing` without its `$`, which is sent as a text."""
+    if node.value == NOTHING_WORD[1:] and not node.quoted:
+        unit.warn(node, "`nothing` without the `$` is a text", f"write {NOTHING_WORD}, or quotes around the text")
 
 
 def lower_words(site: Site, node: Scalar) -> Lowered:
@@ -168,6 +197,8 @@ def _path(site: Site, text: str, spot: Spot) -> Lowered:
             return NOTHING
         if text[end] == "[":
             hint = 'a computed index needs braces: "{{ ' + text + ' }}"'
+        elif text.startswith(".$", end):
+            hint = "a name after a dot has no $"
         elif text[end] in "-" and "." in text[:end]:
             hint = f"a name with a dash is written {text[:end].rpartition('.')[0]}['...']"
         elif _is_expression(text):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from tollgate.config.load import List, Map, Node, Problem, Scalar, lookup, text_in
 from tollgate.mapping import harmless, templates
+from tollgate.mapping.answer_slips import check_answers
 from tollgate.mapping.define import compile_functions, declare
 from tollgate.mapping.directive_table import VALUES
 from tollgate.mapping.directives import let, when
@@ -116,6 +117,7 @@ def compile_file(unit: Unit, plugins: Mapping[str, Filter] | None) -> CompiledFi
         built.stream_out = from_hub.compile_stream_out(unit, rules)
     built.in_text = declare_marks(unit, root.get("in_text"))
     check_hub_words(unit, root, built.reads, built.hub)
+    check_answers(unit, root)
     harmless.read_marks(built.reads)
     let.check_read(unit, root)
     built.reply_headers = compile_reply_headers(unit, root.get("reply_headers"))

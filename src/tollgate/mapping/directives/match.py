@@ -14,13 +14,15 @@ from tollgate.mapping.expressions import lower
 from tollgate.mapping.grammar import is_field, nodes, parse_expression
 from tollgate.mapping.narrowing import chosen, field_of
 from tollgate.mapping.paths import parse_path
-from tollgate.mapping.scalars import NOTHING_WORD, is_literal, literal, lower_scalar
+from tollgate.mapping.scalars import NOTHING_WORD, is_literal, literal, lower_scalar, warn_of_nothing
 from tollgate.mapping.scope import NOTHING, Lowered, Scope, Site, Spot, Unit, suggest
 from tollgate.mapping.slips import quoted
 
 _OWN = (*BEFORE, "$match")
 """Keys beside the labels."""
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+_SEVERAL = re.compile(r"[\w.-]+(?:(?:\s*,\s*|\s+or\s+)[\w.-]+)+")
+"""How labels that share a case are separated elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ def emit(site: Site, node: Map, dest: Destination) -> None:
     if choice is None:
         return
     for case in choice.cases:
+        if isinstance(case.value, Scalar):
+            warn_of_nothing(site.unit, case.value)
         if isinstance(case.value, Scalar) and case.value.value is None:
             site.unit.mistake(
                 case.value,
@@ -150,6 +154,8 @@ def _cases(site: Site, node: Map) -> list[Case] | None:
         words = [word.strip() for word in key.split("|")]
         for word in words:
             good = _check_label(unit, word, mark) and good
+            if _SEVERAL.fullmatch(word):
+                unit.warn(mark, f"`{word}` is one label", "labels that share a case are written a|b")
             if word in seen:
                 unit.mistake(mark, f"label `{word}` is used twice (first at line {seen[word]})")
                 good = False
