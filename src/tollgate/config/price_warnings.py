@@ -8,11 +8,13 @@ one model are compared in USD per token, so that units and currencies do not hid
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import product
 from statistics import median
+from typing import TypeVar
 
 from tollgate.config.load import Problem, find
 from tollgate.config.model import Gateway, Model, Provider, Rank, rank_of
@@ -43,6 +45,7 @@ _MOST_SINGLY = 5
 _MOST_NAMED = 3
 
 
+_Value = TypeVar("_Value")
 _Steps = tuple[str | int, ...]
 _Finding = tuple[_Steps, str, str]
 """A suspicious price: the path below the price, what was found there, and a hint."""
@@ -84,6 +87,7 @@ def price_warnings(gateway: Gateway, only: Container[str], wrong: Iterable[Probl
         if offer.provider.name in only and not offer.price.why
         for finding in _findings(offer)
     ]
+    problems += _unlike_beside(offer for offer in offers if offer.provider.name in only and not offer.price.why)
     warned = {problem.path for problem in problems}
     return problems + [problem for problem in _siblings(offers, only) if problem.path not in warned]
 
@@ -215,6 +219,33 @@ def _falling(price: Pricing) -> Iterator[_Finding]:
             yield ("volumes", index, "prompt"), message, ""
         written = {*volume.written} | (written if mark == mark_before else set())
         mark_before, prompt_before = mark, prompt if prompt is not None else prompt_before
+
+
+def _unlike_beside(offers: Iterable[_Offer]) -> Iterator[Problem]:
+    """Warnings about a price without a currency, or for another number of tokens, where most prices of the same
+    provider say the one, or have the other."""
+    by_provider: dict[str, list[_Offer]] = {}
+    for offer in offers:
+        by_provider.setdefault(offer.provider.name, []).append(offer)
+    for group in by_provider.values():
+        currencies = Counter(offer.price.currency for offer in group if "currency" in offer.price.source)
+        units = Counter(offer.price.unit for offer in group if offer.price.unit in _UNITS[1:])
+        for offer in group:
+            price = offer.price
+            usual = _most(currencies, len(group))
+            if usual and "currency" not in price.source and price.currency != usual:
+                message = f"found no currency, which is {price.currency}; the other prices here are in {usual}"
+                yield offer.warning((), message, f"currency: {usual}")
+            unit = _most(units, len(group))
+            if unit and price.unit in _UNITS[1:] and price.unit != unit and "unit" in price.source:
+                message = f"found {price.unit}; the other prices here are for {unit} tokens"
+                yield offer.warning(("unit",), message, "")
+
+
+def _most(counted: Counter[_Value], of: int) -> _Value | None:
+    """The value that more than half have; None if there is none."""
+    value, count = next(iter(counted.most_common(1)), (None, 0))
+    return value if count * 2 > of else None
 
 
 def _siblings(offers: list[_Offer], only: Container[str]) -> Iterator[Problem]:

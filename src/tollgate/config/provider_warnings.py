@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from tollgate.config.forgotten_dollar import forgotten_dollars
 from tollgate.config.image_warnings import image_warnings
+from tollgate.config.improbable_values import improbable_values
 from tollgate.config.load import (
     Map,
     Node,
@@ -76,6 +77,7 @@ def provider_warnings(provider: Provider) -> Iterator[Problem]:
         yield from _unmatched(provider, lookup(policy, "match"), f"policies[{place}].match")
     yield from image_warnings(provider.document)
     yield from forgotten_dollars(provider)
+    yield from improbable_values(provider)
 
 
 def _modalities(provider: Provider, root: Node) -> Iterator[Problem]:
