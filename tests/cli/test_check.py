@@ -567,6 +567,64 @@ def test_check_warns_of_losses_of_a_question_without_settings(folder: Path) -> N
     )
 
 
+def test_check_warns_of_the_clients_name_of_a_model_and_of_parts_sent_as_they_are(folder: Path) -> None:
+    (folder / "providers" / "acme.yaml").write_text(GOOD)
+    (folder / "mappings").mkdir()
+    head = "request:\n  from_hub:\n    $refuse: [{when: \"$.turns[*].parts[?(@.kind == 'image')]\", say: text only}]\n"
+    body = (
+        "    model: {model}\n    rules: $.system[*].text\n    choice: $.tool_choice\n    format: $.format\n"
+        "    tools: [{{$each: $t in $.tools, name: $t.name, schema: $t.schema}}]\n"
+        "    messages:\n      - $each: $t in $.turns\n        role: $t.role\n        content: {content}\n"
+    )
+    text = '"{{ $t.parts[*].text | join }}"'
+    for name, model, content in (
+        ("named", "$.model", text),
+        ("raw", "$model.upstream", "$t.parts"),
+        ("fine", "m", text),
+    ):
+        (folder / "mappings" / f"{name}.yaml").write_text(
+            f"mapping: {name}\n{head}{body.format(model=model, content=content)}"
+        )
+    said = run("check").stderr
+    assert (
+        "mappings/named.yaml:4:5: warning: sends the name by which a client asks for the model; its provider knows it "
+        "by another (model: $model.upstream)" in said
+    )
+    assert (
+        "mappings/raw.yaml:13:18: warning: sends `parts` as it is in the hub, in whose words no provider reads it "
+        "(write each of its fields)\n            content: $t.parts\n                     ^" in said
+    )
+    assert said.count("sends") == 2
+
+
+def test_check_warns_of_fields_that_a_format_spells_otherwise(folder: Path) -> None:
+    """A misspelt `drop` removes nothing. A name that stands twice, or that is near to none, may be the provider's."""
+    (folder / "providers" / "acme.yaml").write_text(
+        GOOD
+        + """request:
+  - drop: [tool_choic, user, own_field, "$.messages[*].nmae"]
+  - default: {temperatur: 1, thinking_level: 2}
+    when: $.reasoning_efort and $.messages.name
+  - set: {strem_options: {include_usage: true}}
+  - drop: [strem_options]
+errors: {message: $.error.mesage}
+usage: {read: {input: $.usage.completion_tokens, output: $.usage.completion_tokens, total: "{{ $.usage.total }} t"}}
+"""
+    )
+    result = run("check")
+    assert [line.removeprefix("providers/acme.yaml:") for line in result.stderr.splitlines() if line[:1] == "p"] == [
+        "6:12: warning: found the field `tool_choic`, which is nowhere else (did you mean `tool_choice`?)",
+        "7:15: warning: found the field `temperatur`, which is nowhere else (did you mean `temperature`?)",
+        "8:11: warning: found the field `reasoning_efort`, which is nowhere else (did you mean `reasoning_effort`?)",
+        "8:11: warning: found `$.messages.name`, but `messages` is a list (of each of them: $.messages[*].name)",
+        "11:19: warning: found the field `mesage`, which is nowhere else (did you mean `message`?)",
+        "12:23: warning: usage.read: `input` is read from `completion_tokens`, which by its name counts the output",
+        "12:58: warning: usage.read: `output` is read from the field of `input`, so these tokens are counted twice",
+        "12:92: warning: usage.read: `total` is a number, found a text",
+    ]
+    assert result.exit_code == 0
+
+
 def test_a_warning_about_a_shared_file_is_reported_once(folder: Path) -> None:
     """A shared file is compiled with each provider that names it."""
     (folder / "providers" / "shared").mkdir()

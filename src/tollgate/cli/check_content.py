@@ -7,10 +7,11 @@ may be left out, but not unnoticed: a `$match` that lacks a case leaves nothing 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tollgate.config.load import Problem, find
+from tollgate.config.load import Node, Problem, find, lookup, text_in, walk
 from tollgate.mapping import CompiledMapping, Context, MappingFailure, Refused, request_from_hub
 
 _SHOWN: dict[str, dict[str, object]] = {
@@ -38,6 +39,22 @@ _SETTINGS: dict[str, dict[str, dict[str, object]]] = {
     },
 }
 """Hub fields of settings, and for each value other than the default the part of a request that has it."""
+_ASKED = "vendor/asked-for"
+_TURNS: list[dict[str, object]] = [
+    {},
+    {"system": [{"kind": "text", "text": "Be brief."}]},
+    {
+        "turns": [
+            {"role": "user", "parts": [{"kind": "text", "text": "Hi"}]},
+            {"role": "assistant", "parts": [{"kind": "tool_call", "id": "c1", "name": "get_weather", "args": "{}"}]},
+            {
+                "role": "user",
+                "parts": [{"kind": "tool_result", "id": "c1", "parts": [{"kind": "text", "text": "Sunny"}]}],
+            },
+        ]
+    },
+]
+"""Requests that together have every kind of turn, and the most common parts."""
 _TOOL = {"name": "get_weather", "schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
 
 
@@ -57,6 +74,47 @@ def problems(mappings: Iterable[CompiledMapping]) -> Iterator[Problem]:
                 words = f"{', '.join(some)} parts of a user are left out where they come by `{way}`: no line reads it"
                 yield _warning(mapping, words, _CURES[way])
         yield from _settings(mapping)
+        yield from _as_they_came(mapping)
+
+
+def _as_they_came(mapping: CompiledMapping) -> Iterator[Problem]:
+    """Warnings about a mapping that sends the name of the model that a client asked for, or turns, parts or tools of
+    the hub as they are: no provider knows either."""
+    made = _converted(mapping, {"model": _ASKED})
+    if made is not None and any(value == _ASKED for value, _ in _values_in(made[0])):
+        words = "sends the name by which a client asks for the model; its provider knows it by another"
+        yield _warning(mapping, words, "model: $model.upstream")
+    for given in _TURNS:
+        hub = {"turns": [_turn()], "tools": [_TOOL], **given}
+        objects = {id(value): field for value, field in _values_in(hub, own="schema") if isinstance(value, dict)}
+        made = _converted(mapping, hub)
+        raw = [objects[id(value)] for value, _ in _values_in(made[0]) if id(value) in objects] if made else []
+        if raw:
+            words = f"sends `{raw[0]}` as it is in the hub, in whose words no provider reads it"
+            yield mapping.document.warning(_reader_of(mapping, raw[0]), words, hint="write each of its fields")
+            return
+
+
+def _values_in(value: object, field: str = "", own: str | None = None) -> Iterator[tuple[object, str]]:
+    """A value and all values within it, each with the name of the field that it is in, or that its list is in; nothing
+    that is in a field `own`."""
+    yield value, field
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name != own:
+                yield from _values_in(inner, name, own)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _values_in(inner, field, own)
+
+
+def _reader_of(mapping: CompiledMapping, field: str) -> Node:
+    """The line that seems to send the objects of a hub field: a path that ends in it, else the section."""
+    root = mapping.document.root
+    section = find(root, ["request", "from_hub"])
+    ends = re.compile(rf"\$(\w*\.)?(.*\.)?{field}(\[\*\])?")
+    nodes = [inner for tree in (section, lookup(root, "define")) for inner in walk(tree)]
+    return next((inner for inner in nodes if ends.fullmatch(text_in(inner) or "")), section)
 
 
 def _settings(mapping: CompiledMapping) -> Iterator[Problem]:

@@ -12,6 +12,7 @@ from tollgate.config.load import Map, Problem, Scalar, find, lookup, read_file
 from tollgate.config.model import Gateway
 from tollgate.config.price_warnings import unpriced_warnings
 from tollgate.config.retirement import retirement_warnings
+from tollgate.mapping.answer_slips import count_slips
 from tollgate.mapping.hub import USAGE_FIELDS
 from tollgate.wording import did_you_mean
 
@@ -55,6 +56,8 @@ def _usage(gateway: Gateway) -> Iterator[Problem]:
                     path=f"{path}.read",
                     hint=f"name each: {{input: {read.value}.prompt_tokens, output: ...}}",
                 )
+            for node, message, hint in count_slips(read) if isinstance(read, Map) else ():
+                yield provider.document.warning(node, message, path=f"{path}.read", hint=hint)
             for name, mark in read.keys.items() if isinstance(read, Map) else ():
                 if name not in USAGE_FIELDS and not name.startswith("$"):
                     yield provider.document.warning(
