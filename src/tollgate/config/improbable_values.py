@@ -41,8 +41,7 @@ def _times(provider: Provider, holder: Node, path: str) -> Iterator[Problem]:
     for name, node in entries_of(lookup(holder, "timeouts")).items():
         value = node.value if isinstance(node, Scalar) else None
         if isinstance(value, int) and name in _LONGEST and value >= _LONGEST[name]:
-            message = f"found {value} seconds, which are {value // 3600} hours"
-            hint = "timeouts are in seconds"
+            message, hint = f"found {value} seconds, over {value // 3600} h", "are these milliseconds?"
             yield provider.document.warning(node, message, f"{path}timeouts.{name}", hint)
 
 
@@ -86,5 +85,7 @@ def _repeated(provider: Provider, url: Node | None, path: Node | None, at: str) 
         if base[-count:] == tail[:count]:
             twice = "/".join(tail[:count])
             message = f"found `/{twice}`, with which `url` ends already"
-            yield provider.document.warning(path, message, at, f"without it: /{'/'.join(tail[count:])}")
+            rest = "/".join(tail[count:])
+            hint = f"without it: /{rest}" if rest else "take it out of `url`"
+            yield provider.document.warning(path, message, at, hint)
             return
