@@ -46,10 +46,9 @@ def _times(provider: Provider, holder: Node, path: str) -> Iterator[Problem]:
 
 
 def _lengths(provider: Provider, model: Node, path: str) -> Iterator[Problem]:
-    """Lengths of a model that somebody wrote; those in models files are as their provider lists them."""
-    if model.mark.file != provider.document.file:
-        return
-    context, most = (_number(lookup(model, key)) for key in ("context", "max_output"))
+    """Lengths that somebody wrote in this file; those in models files are as their provider lists them."""
+    own = provider.document.file
+    context, most = (_number(lookup(model, key), own) for key in ("context", "max_output"))
     for name, value in (("context", context), ("max_output", most)):
         if value is not None and 0 < value < _SHORTEST:
             message, hint = f"found {value} tokens, fewer than any model has", f"{value}k are {value * 1024}"
@@ -59,8 +58,9 @@ def _lengths(provider: Provider, model: Node, path: str) -> Iterator[Problem]:
         yield provider.document.warning(entries_of(model)["max_output"], message, f"{path}.max_output")
 
 
-def _number(node: Node | None) -> int | None:
-    return node.value if isinstance(node, Scalar) and type(node.value) is int else None
+def _number(node: Node | None, file: str) -> int | None:
+    """A whole number that is written in this file."""
+    return node.value if isinstance(node, Scalar) and node.mark.file == file and type(node.value) is int else None
 
 
 def _headers(provider: Provider, headers: Node | None, path: str) -> Iterator[Problem]:
