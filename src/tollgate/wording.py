@@ -36,8 +36,9 @@ def nearest_or_all(word: str, known: Collection[str]) -> str:
     return did_you_mean(word, known) or (f"one of {', '.join(known)}" if known else "")
 
 
-def nearest_word(word: str, known: Iterable[str]) -> str:
-    """The known word closest to `word`, ignoring case first; an empty string if none is close."""
+def nearest_word(word: str, known: Iterable[str], *, alike: float = 0.6) -> str:
+    """The known word closest to `word`, ignoring case first; an empty string if none is at least this much `alike` (0
+    to 1)."""
     words = list(known)
-    alike = (each for each in words if each.lower() == word.lower())
-    return next(alike, "") or next(iter(difflib.get_close_matches(word, words, n=1, cutoff=0.6)), "")
+    same = (each for each in words if each.lower() == word.lower())
+    return next(same, "") or next(iter(difflib.get_close_matches(word, words, n=1, cutoff=alike)), "")

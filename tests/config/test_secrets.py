@@ -65,6 +65,26 @@ def test_several_unset_secrets_are_reported_together(folder: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("environ", "file", "found"),
+    [
+        ({"ACME_API_KEY": CANARY}, "OTHER", "; found ACME_API_KEY, which no file names"),
+        ({}, "acme_key", "; found acme_key, which no file names"),
+        ({"ACME_API_KEY": "", "HOME": "/home"}, "OTHER", ""),
+    ],
+    ids=["a variable", "a file", "none"],
+)
+def test_a_check_names_what_may_be_a_misspelt_secret(
+    folder: Path, environ: dict[str, str], file: str, found: str
+) -> None:
+    load(folder, environ)
+    (folder / "secrets").mkdir()
+    (folder / "secrets" / file).write_text(CANARY)
+    loaded = load_gateway(environ=environ, everything=True)
+    assert loaded.notes == (f"provider acme is off: secret ACME_KEY is not set{found}",)
+    assert load_gateway(environ=environ).notes == ("provider acme is off: secret ACME_KEY is not set",)
+
+
 def test_an_optional_secret_may_be_unset(folder: Path) -> None:
     assert load(folder, {"ACME_KEY": CANARY}).gateway.providers["acme"].off == ""
 

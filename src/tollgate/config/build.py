@@ -24,7 +24,7 @@ from tollgate.config.provider_files import ProviderFiles
 from tollgate.config.reading import Reading
 from tollgate.config.retirement import retirement_warnings
 from tollgate.config.reusable import Reusable, Source
-from tollgate.config.secrets import Reference, Secrets, read_secrets
+from tollgate.config.secrets import Reference, Secrets, read_secrets, unread_names
 from tollgate.errors import ConfigErrors
 from tollgate.process.garbage_collector import collector_paused
 
@@ -172,8 +172,9 @@ class _Loading:
 
     def run(self) -> Loaded:
         files = self.provider_files.read(self.files.noted(provider_files(self.document, self.root, self.folder)))
-        secrets, settings = self.settings(reference for file in files for reference in file.referred)
-        providers = self.provider_files.providers(files, secrets)
+        referred = [reference for file in files for reference in file.referred]
+        secrets, settings = self.settings(referred)
+        providers = self.provider_files.providers(files, secrets, self.unread_names(referred))
         gateway = replace(
             settings,
             providers=MappingProxyType({p.name: p for p in providers}),
@@ -203,6 +204,11 @@ class _Loading:
         settings = read_settings(reading, self.root, self.folder, secrets)
         self.problems += problems + reading.problems
         return secrets, settings
+
+    def unread_names(self, referred: Iterable[Reference]) -> list[str]:
+        """See `secrets.unread_names`; none unless everything is read, as comparing names takes time."""
+        names = {reference.name for reference in referred}
+        return unread_names(names, self.environ, secrets_dir(self.root, self.folder)) if self.everything else []
 
     def mappings(self, needed: Container[str | None] | None) -> Mapping[str, Document]:
         """The mapping files by name; see `FileReader.read_mappings`."""

@@ -6,7 +6,7 @@ Reading the merged tree is the work of `provider.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +18,10 @@ from tollgate.config.provider import SECRET_PLACES, read_provider
 from tollgate.config.provider_warnings import provider_warnings
 from tollgate.config.reusable import Reusable, Source
 from tollgate.config.secrets import Reference, Secrets, references
+from tollgate.wording import nearest_word
+
+_MISSPELT = 0.8
+"""How much alike the name of a secret and a misspelling of it are: `ACME_API_KEY` and `ACME_KEY`."""
 
 
 @dataclass(slots=True)
@@ -72,16 +76,18 @@ class ProviderFiles:
             self._files.sound = False
         return self._files.shaped(document, "provider") if whole else None
 
-    def providers(self, files: Iterable[ProviderFile], secrets: Secrets) -> list[Provider]:
-        """The providers of these files; one whose secrets are not set is off."""
+    def providers(
+        self, files: Iterable[ProviderFile], secrets: Secrets, unread: Collection[str] = ()
+    ) -> list[Provider]:
+        """The providers of these files; one whose secrets are not set is off. `unread`: names among which misspelt ones
+        are looked for (`secrets.unread_names`)."""
         providers = []
         for file in files:
             needed = (reference.name for reference in file.referred if not reference.optional)
             unset = list(dict.fromkeys(name for name in needed if secrets.get(name) is None))
             provider = self._provider(file, wanted=self._everything or not unset)
             if unset:
-                secrets_are = f"secrets {', '.join(unset)} are" if len(unset) > 1 else f"secret {unset[0]} is"
-                provider = replace(provider, off=f"{secrets_are} not set")
+                provider = replace(provider, off=_why_off(unset, unread))
             if provider.name in self.fresh:
                 self._files.problems += provider_warnings(provider)
                 if not self._everything and not self._files.has_errors:
@@ -154,3 +160,10 @@ def _references_in(node: Node) -> Iterator[Reference]:
     elif isinstance(node, List):
         for item in node.items:
             yield from _references_in(item)
+
+
+def _why_off(unset: list[str], unread: Collection[str]) -> str:
+    why = f"secrets {', '.join(unset)} are not set" if len(unset) > 1 else f"secret {unset[0]} is not set"
+    misspelt = (nearest_word(name, unread, alike=_MISSPELT) for name in unset)
+    found = dict.fromkeys(filter(None, misspelt))
+    return f"{why}; found {', '.join(found)}, which no file names" if found else why

@@ -6,11 +6,12 @@ message, a `repr` or an exception. Only headers, query, auth and vars of a provi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
@@ -109,6 +110,15 @@ def read_secrets(names: Iterable[str], environ: Mapping[str, str], folder: Path)
         if value:
             values[name] = value
     return Secrets(values), problems
+
+
+def unread_names(referred: Container[str], environ: Mapping[str, str], folder: Path) -> list[str]:
+    """The names of variables and files that could be a secret, and to which no file refers: one may be misspelt."""
+    files: list[str] = []
+    with contextlib.suppress(OSError):
+        files = [path.name for path in folder.iterdir() if path.is_file()]
+    variables = [name for name, value in environ.items() if value]
+    return [name for name in (*variables, *files) if name not in referred]
 
 
 def references(node: Node) -> Iterator[Reference]:
