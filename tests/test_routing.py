@@ -135,6 +135,16 @@ def test_another_protocol_of_the_same_provider_is_used_if_one_lacks_an_ability()
     assert tried(model_of_routes(make_route(model_of, (chat,))), needs=Needs(tools=True)) == ["acme:chat"]
 
 
+def test_tools_that_are_no_functions_may_be_left_to_a_conversion():
+    model_of = model()
+    chat, responses = offer(model_of), offer(model_of, "responses")
+    responses.can["client_tools"] = False
+    one = model_of_routes(make_route(model_of, (chat, responses)))
+    assert tried(one, "responses") == ["acme:responses"]
+    assert tried(one, "responses", needs=Needs(client_tools=True, prefer_native=True)) == ["acme:chat"]
+    assert tried(one, "responses", needs=Needs(client_tools=True, native=True)) == ["acme:responses"]
+
+
 def test_tools_may_be_limited_to_some_efforts():
     model_of = model()
     chat, responses = offer(model_of), offer(model_of, "responses")

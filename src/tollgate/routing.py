@@ -50,6 +50,10 @@ class Needs:
     threads: bool = False
     """Only with `native`: the request begins or continues a conversation that the provider stores, so only a route
     declared with `can: {threads: true}` can be used."""
+    client_tools: bool = False
+    """A responses request with tools of the client that are no plain functions (free-form, in namespaces, among the
+    input, ...): an endpoint with `can: {client_tools: false}` cannot be used, but a conversion makes functions of
+    them."""
     effort: str = "unset"
     """The reasoning effort of a chat request; `unset` if it has none."""
     prefer_native: bool = False
@@ -168,6 +172,7 @@ def fits(offer: Offer, needs: Needs) -> bool:
     wanted = model.input_modalities
     return not (
         (needs.tools and not _takes_tools(can, model.parameters, needs.effort))
+        or (needs.client_tools and can.get("client_tools") is False)
         or (needs.schema and can.get("schema") is False)
         or (needs.images and "image" not in wanted)
         or (needs.audio and "audio" not in wanted)

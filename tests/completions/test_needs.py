@@ -29,7 +29,32 @@ def with_part(**fields: Any) -> dict[str, Any]:
         pytest.param("chat", {"tools": [{"type": "web"}]}, {"tools", "prefer_native"}, id="a tool the provider runs"),
         pytest.param("responses", with_part(type="input_image"), {"images"}, id="responses: an image"),
         pytest.param("responses", with_part(type="input_file"), {"files"}, id="responses: a file"),
-        pytest.param("responses", {"tools": [{"type": "custom", "name": "f"}]}, {"tools"}, id="responses: a tool"),
+        pytest.param("responses", {"tools": [{"type": "function", "name": "f"}]}, {"tools"}, id="responses: a tool"),
+        pytest.param(
+            "responses",
+            {"tools": [{"type": "custom", "name": "f"}]},
+            {"tools", "client_tools"},
+            id="responses: a free-form tool",
+        ),
+        pytest.param(
+            "responses",
+            {"tools": [{"type": "namespace", "name": "n", "tools": []}]},
+            {"tools", "client_tools", "prefer_native"},
+            id="responses: tools in a namespace",
+        ),
+        pytest.param(
+            "responses",
+            {"input": [{"type": "additional_tools", "tools": []}]},
+            {"client_tools"},
+            id="responses: tools among the input",
+        ),
+        pytest.param(
+            "responses",
+            {"input": [{"type": "custom_tool_call", "call_id": "c", "name": "f", "input": "x"}]},
+            {"client_tools"},
+            id="responses: a call of a free-form tool",
+        ),
+        pytest.param("responses", {"input": "custom"}, set(), id="responses: a text that names a type"),
         pytest.param(
             "responses",
             {"tools": [{"type": "web_search"}]},
@@ -63,7 +88,7 @@ def with_part(**fields: Any) -> dict[str, Any]:
 def test_the_abilities_a_body_requires_are_found(dialect, body, required):
     raw = orjson.dumps(body)
     needs = needs_of(dialect, body, raw.decode(), len(raw))
-    abilities = ("tools", "images", "audio", "files", "schema", "native", "threads", "prefer_native")
+    abilities = ("tools", "images", "audio", "files", "schema", "native", "threads", "prefer_native", "client_tools")
     assert {name for name in abilities if getattr(needs, name)} == required
     assert needs.prompt_tokens == -(-len(raw) // 4)
 

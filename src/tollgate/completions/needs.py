@@ -3,6 +3,7 @@ only if it holds large media."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tollgate import tokens
@@ -33,6 +34,15 @@ _ONLY_NATIVE = {
 }
 _OWN_TOOLS = {"chat": (None, "function", "custom"), "responses": ("function", "custom"), "messages": (None, "custom")}
 """Types of tools that the client runs; tools of any other type are run by the provider."""
+_CLIENT_TOOLS = frozenset({"custom", "namespace", "tool_search", "local_shell", "apply_patch"})
+"""Types of tools of the responses format, beside functions, that the client runs, or that group those it runs."""
+_CLIENT_ITEMS = frozenset(
+    {"additional_tools"}
+    | {f"{tool}_{item}" for tool in ("custom_tool", "local_shell", "apply_patch") for item in ("call", "call_output")}
+    | {"tool_search_call", "tool_search_output"}
+)
+"""Types of input items that declare such tools, or are their calls and results."""
+_CLIENT_MARKS = tuple(f'"{name}"' for name in sorted(_CLIENT_TOOLS | _CLIENT_ITEMS))
 
 
 def needs_of(dialect: str, body: dict[str, Any], outline: str, size: int) -> Needs:
@@ -67,6 +77,8 @@ def needs_of(dialect: str, body: dict[str, Any], outline: str, size: int) -> Nee
         threads=threads,
         prefer_native=prefer_native,
     )
+    if dialect == "responses":
+        needs.client_tools = any(mark in outline for mark in _CLIENT_MARKS) and _has_client_tools(body)
     if tools and dialect == "chat" and (effort := _effort(body)):
         needs.effort = effort
     return needs
@@ -89,6 +101,16 @@ def _hosted(dialect: str, declared: Any) -> bool:
     own = _OWN_TOOLS[dialect]
     return isinstance(declared, list) and any(
         isinstance(tool, dict) and tool.get("type") not in own for tool in declared
+    )
+
+
+def _has_client_tools(body: Mapping[str, Any]) -> bool:
+    """Whether a responses body has tools, or their calls, for which services know no type but that of functions."""
+    return any(
+        isinstance(each, dict) and each.get("type") in types
+        for name, types in (("tools", _CLIENT_TOOLS), ("input", _CLIENT_ITEMS))
+        if isinstance(listed := body.get(name), list)
+        for each in listed
     )
 
 

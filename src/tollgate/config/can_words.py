@@ -17,6 +17,7 @@ READ_BY_CODE = frozenset(
     {
         "always_searches",
         "cache_write_apart",
+        "client_tools",
         "files",
         "schema",
         "signatures_of",
