@@ -263,6 +263,36 @@ async def test_a_rate_limit_is_enforced_and_sent_in_headers(app):
     assert over.json()["error"]["code"] == "rate_limit_exceeded"
 
 
+@pytest.mark.parametrize(("most", "sent"), [(7, "7"), (300, "200"), (0.5, "1")])
+async def test_the_longest_retry_after_is_a_setting_also_after_a_reload(tmp_path, most, sent):
+    """`retry.max_retry_after_seconds` was read and described, and clients got at most 120 seconds whatever it said."""
+
+    async def busy(method, path, headers, body):
+        async def content():
+            yield b'{"error": {"message": "busy"}}'
+
+        return 503, {"retry-after": "200"}, content()
+
+    acme = "provider: acme\nurl: app://acme/v1\nspeaks: {chat: /chat, embeddings: /embed}\n"
+    acme += "models: {acme/large: {}, acme/embed: {type: embedding}}\n"
+    async with inprocess(tmp_path, providers={"acme": acme}, apps={"acme": busy}) as here:
+        settings = (tmp_path / "gateway.yaml").read_text()
+        (tmp_path / "gateway.yaml").write_text(f"{settings}\nretry: {{max_retry_after_seconds: {most}}}\n")
+        assert (await here.opened.reloader.reload()).ok
+        _, limited = await here.services.ledger.create_key("default", rpm=1)
+        for path, body in (
+            ("/v1/chat/completions", {**CHAT_REQUEST, "model": "acme/large"}),
+            ("/v1/responses", {"model": "acme/large", "input": "hello"}),
+            ("/v1/messages", {**CHAT_REQUEST, "model": "acme/large", "max_tokens": 9}),
+            ("/v1/embeddings", {"model": "acme/embed", "input": "hello"}),
+        ):
+            assert (await here.post(path, body)).headers["retry-after"] == sent
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "list_models", "arguments": {}}}
+        for _ in range(2):
+            over = await here.post("/v1/images/mcp", call, key=limited, host="localhost")
+        assert over.status_code == 429 and int(over.headers["retry-after"]) <= max(most, 1)
+
+
 async def test_an_unsupported_content_type_is_400_with_a_message(app):
     reply = await app.http.post(
         "/v1/chat/completions",

@@ -131,14 +131,14 @@ class App:
                 pass
             except Exception as error:  # includes a stream whose usage row cannot be written
                 failed = f"request {request_id} failed: {method} {path!r}"
-                reply = endpoints.failure(dialect, self._noted(error, failed), request_id, responder)
+                reply = endpoints.failure(services, dialect, self._noted(error, failed), request_id, responder)
                 await responder.send(reply)
         except asyncio.CancelledError:
             responder.status = CLIENT_LEFT
             if not responder.recovers():
                 raise
             if responder.stopped:
-                await responder.send(endpoints.failure(dialect, ShuttingDown(), request_id, responder))
+                await responder.send(endpoints.failure(services, dialect, ShuttingDown(), request_id, responder))
         finally:
             responder.close()
             self._running.discard(responder)

@@ -56,10 +56,13 @@ class Route:
         return ", ".join(self.methods).replace("GET", "GET, HEAD")
 
 
-def failure(dialect: str, error: TollgateError, request_id: str, responder: Responder) -> Reply:
+def failure(
+    services: Services, dialect: str, error: TollgateError, request_id: str, responder: Responder
+) -> Reply:
     """The error reply; if a stream has already begun (if only with a keep-alive comment), its error events."""
     if not responder.started:
-        return error_reply(dialect, error, request_id)
+        most_wait = services.runtime.current.gateway.retry.max_retry_after_seconds
+        return error_reply(dialect, error, request_id, most_wait=most_wait)
     if responder.answer_begun:
         # after a bug, what the stream knows of itself may be wrong
         own = b"" if isinstance(error, InternalError) else responder.error_events(error)

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from tollgate.config.settings import Retry
 from tollgate.errors import (
     NO_QUOTA,
     BadRequest,
@@ -47,8 +48,7 @@ StatusAndBody = tuple[int, dict[str, Any] | str]
 """The body is an object or plain text."""
 
 TEXT = b"text/plain; charset=utf-8"
-_MOST_WAIT_SECONDS = 120
-"""Client libraries do not retry at all if `retry-after` is longer (CLIENTS 3c)."""
+_MOST_WAIT_SECONDS = Retry().max_retry_after_seconds
 _UNREACHABLE = orjson.dumps({"message": UNAVAILABLE})
 
 _NO_KEY = (
@@ -63,12 +63,15 @@ _ENDPOINTS = {
 """The endpoints for each type of model."""
 
 
-def error_reply(dialect: str, error: TollgateError, request_id: str) -> Reply:
-    """The reply for `error` in the format of `dialect`. It never contains an upstream's 5xx text or a secret."""
+def error_reply(
+    dialect: str, error: TollgateError, request_id: str, *, most_wait: float = _MOST_WAIT_SECONDS
+) -> Reply:
+    """The reply for `error` in the format of `dialect`. It never contains an upstream's 5xx text or a secret.
+    `most_wait` is the gateway's `retry.max_retry_after_seconds`."""
     headers: Headers = [(b"x-tollgate-error", error.code.encode())]
     after = getattr(error, "retry_after", None)
     if after is not None and isinstance(error, (RateLimited, UpstreamError, Unavailable)):
-        headers.append((b"retry-after", b"%d" % min(_MOST_WAIT_SECONDS, whole_seconds(after))))
+        headers.append((b"retry-after", b"%d" % whole_seconds(min(after, most_wait))))
     if isinstance(error, MethodNotAllowed):
         headers.append((b"allow", error.allowed.encode()))
     if isinstance(error, UpstreamTimeout):

@@ -160,7 +160,7 @@ def _retry() -> Schema:
             ),
             "cooldown_failures": integer("Consecutive failures after which a route rests.", minimum=1, maximum=1000),
             "cooldown_seconds": seconds("How long it rests."),
-            "max_retry_after_seconds": seconds("The longest wait passed on to a client."),
+            "max_retry_after_seconds": seconds("The longest `Retry-After`: sent to a client, or obeyed when a provider sends it."),
         },
     )
 

@@ -84,7 +84,8 @@ class ToolsApp:
             reply = Reply(status, [], words.encode(), media_type=b"text/plain")
         except TollgateError as error:
             self.services.metrics.refused[error.code] += 1
-            reply = error_reply("tools", error, answer.request_id)
+            most_wait = self.services.runtime.current.gateway.retry.max_retry_after_seconds
+            reply = error_reply("tools", error, answer.request_id, most_wait=most_wait)
         finally:
             place.leave()
         await answer.reply(reply)
