@@ -108,6 +108,25 @@ def test_a_client_that_does_not_read_delays_the_stop_by_the_drain_time_at_most(n
 
 
 @pytest.mark.parametrize("name", ["hypercorn", "uvicorn"])
+def test_the_drain_time_is_that_of_the_stop_and_not_of_the_start(name):
+    """A reload may have changed it."""
+
+    async def answered():
+        running = Served(application, name, drain_seconds=0.01)
+        await running.connect()
+        running.writer.write(b"GET /slow HTTP/1.1\r\nhost: a\r\n\r\n")
+        await asyncio.sleep(0.2)  # until it runs
+        running.engine.drain_seconds = 30
+        running.stop.set()
+        got = await running.reader.read()
+        running.writer.close()
+        await asyncio.wait_for(running.task, 30)
+        return got
+
+    assert uvloop.run(answered()).endswith(b"\r\n\r\nok")
+
+
+@pytest.mark.parametrize("name", ["hypercorn", "uvicorn"])
 def test_a_connection_whose_client_never_reads_is_closed(name, monkeypatch, caplog):
     monkeypatch.setattr("tollgate.engines.http1.STUCK_SECONDS", 0.6)
     monkeypatch.setattr("tollgate.engines.http1.KEEP_ALIVE_SECONDS", 0.6)

@@ -221,6 +221,28 @@ def test_a_second_signal_ends_running_requests(tmp_path, engine):
         assert running.process.wait(60) == 0
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_stop_waits_for_as_long_as_the_last_reload_said(tmp_path, engine):
+    """The engines kept `drain_seconds` of the start, and dropped requests whose time was not over."""
+    path = write_config(tmp_path, settings="server: {drain_seconds: 0.2}\n")
+    with served(tmp_path, extra=("--engine", engine)) as running:
+        path.write_text(path.read_text().replace("drain_seconds: 0.2", "drain_seconds: 40"))
+        running.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "configuration reloaded" in running.log.read_text())
+        client = http.client.HTTPConnection("127.0.0.1", int(running.base.rpartition(":")[2]), timeout=60)
+        body = {
+            "model": "sandbox/echo",
+            "stream": True,
+            "messages": [{"role": "user", "content": "[[pace=200ms]] [[tokens=12]] talk"}],
+        }
+        headers = {"authorization": f"Bearer {running.key}", "content-type": "application/json"}
+        client.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+        reply = client.getresponse()
+        reply.read(10)
+        running.process.send_signal(signal.SIGTERM)
+        assert reply.read().endswith(b"data: [DONE]\n\n")
+
+
 def test_a_listening_tool_client_does_not_delay_a_stop(tmp_path):
     write_config(tmp_path)
     with served(tmp_path) as running:

@@ -248,6 +248,7 @@ async def serve(
 
     async def stopped() -> None:
         await stop.wait()
+        engine.drain_seconds = opened.services.runtime.current.gateway.server.drain_seconds
         # no new connections from now on, but requests that arrive soon on existing ones are still answered
         asyncio.get_running_loop().call_later(2 * CLOSE_GRACE_SECONDS, setattr, opened.services, "draining", True)
 

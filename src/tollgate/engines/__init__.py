@@ -42,6 +42,10 @@ MAX_HEAD_BYTES = 64 * 1024
 class Engine(Protocol):
     """An HTTP server for the application."""
 
+    drain_seconds: float
+    """How long running requests may continue once `serve` has to stop; read at that moment, because a reload may have
+    changed it."""
+
     def bind(self) -> tuple[str, ...]:
         """Bind the configured addresses and return them, with the assigned port in place of port 0. Raises
         `AddressTaken` if an address cannot be bound."""

@@ -46,6 +46,7 @@ class Hypercorn:
     """See `Engine`."""
 
     def __init__(self, server: Server) -> None:
+        self.drain_seconds = server.drain_seconds
         self._server = server
         self._config = Config()
         self._sockets: list[socket.socket] = []
@@ -53,7 +54,6 @@ class Hypercorn:
     def bind(self) -> tuple[str, ...]:
         """See `Engine`."""
         config = self._config
-        config.graceful_timeout = self._server.drain_seconds
         config.include_server_header = False
         config.accesslog = None
         config.errorlog = "-"
@@ -73,6 +73,7 @@ class Hypercorn:
 
         async def stopping() -> None:
             await stopped()
+            self._config.graceful_timeout = self.drain_seconds
             host.end()
 
         announce()

@@ -27,6 +27,7 @@ class Uvicorn:
     """See `Engine`."""
 
     def __init__(self, server: Server) -> None:
+        self.drain_seconds = server.drain_seconds
         self._server = server
         self._sockets: list[socket.socket] = []
 
@@ -46,11 +47,16 @@ class Uvicorn:
             server_header=False,
             lifespan="off",
             proxy_headers=False,
-            timeout_graceful_shutdown=int(self._server.drain_seconds),
             loop="asyncio",
         )
+
+        async def stopping() -> None:
+            await stopped()
+            # uvicorn declares whole seconds, and waits for fractions of them as well
+            config.timeout_graceful_shutdown = self.drain_seconds  # type: ignore[assignment]
+
         announce()
-        await serve_until(stopped, config, self._sockets)
+        await serve_until(stopping, config, self._sockets)
 
 
 async def serve_until(stopped: Stopped, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
