@@ -465,3 +465,41 @@ async def test_the_sandbox_returns_embeddings_of_the_requested_size(tmp_path):
     async with gateway(tmp_path) as here:
         reply = await here.post("/v1/embeddings", {"model": "embed", "input": ["a", "b"], "dimensions": 256})
         assert [len(item["embedding"]) for item in reply.json()["data"]] == [256, 256]
+
+
+WORDED = ACME.replace("speaks:", "usage: {words: $.input_type}\nspeaks:").replace(
+    'price: {prompt: "1", unit: 1000000}',
+    'price: {prompt: "1", unit: 1000000, volumes: [{word: document, prompt: "5"}], multipliers: {bulk: "0.5"}, '
+    'service_tiers: {flex: {prompt: "0.25"}}}',
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "edit", "millionths"),
+    [
+        pytest.param({}, "", "2", id="no word"),
+        pytest.param({"input_type": "document"}, "", "10", id="a word with a price of its own"),
+        pytest.param({"input_type": "bulk"}, "", "1", id="a word that is a factor"),
+        pytest.param({"kind": "document"}, "request: [{rename: {kind: input_type}}]\n", "10", id="of the edited request"),
+        pytest.param({"service_tier": "flex"}, "", "0.5", id="a tier"),
+        pytest.param({"service_tier": "flex"}, "request: [{drop: [service_tier]}]\n", "2", id="a tier that was not sent"),
+    ],
+)
+async def test_words_and_the_tier_of_the_request_as_sent_select_prices(tmp_path, fields, edit, millionths):
+    """Embeddings ignored `usage: words`, and had the price of a tier that an edit dropped."""
+    acme = WORDED.replace("models:", f"{edit}models:")
+    async with gateway(tmp_path, providers={"acme": acme}) as here:
+        reply = await here.post("/v1/embeddings", {**ONE, **fields})
+        assert Decimal(reply.headers["x-tollgate-cost"]) * 1000000 == Decimal(millionths)
+
+
+async def test_a_tier_that_the_providers_format_lacks_is_not_billed(tmp_path):
+    def answer(method, path, body):
+        assert "service_tier" not in body
+        return 200, {"embeddings": {"float": [[0.5]]}, "meta": {"billed_units": {"input_tokens": 2}}}
+
+    bemo = BEMO.replace('unit: 1000000}', 'unit: 1000000, service_tiers: {flex: {prompt: "0.25"}}}')
+    bemo = bemo.replace("acme/embed", "bemo/embed")
+    async with gateway(tmp_path, bemo=answer, providers={"bemo": bemo}) as here:
+        reply = await here.post("/v1/embeddings", {**ONE, "model": "bemo/embed", "service_tier": "flex"})
+        assert Decimal(reply.headers["x-tollgate-cost"]) * 1000000 == 2

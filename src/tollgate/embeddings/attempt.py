@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from tollgate import tokens
+from tollgate.completions.attempt import Attempt
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.judging import MAX_ANSWER_BYTES, AttemptFailed, unfit_answer, unusable
 from tollgate.completions.native import native_body
@@ -188,18 +189,26 @@ async def _blocks(answer: Answer) -> list[bytes]:
 def _body(exchange: Exchange, request: EmbeddingRequest, offer: Offer, items: list[Item]) -> tuple[bytes, Sent | None]:
     """The body to send: the client's bytes if the formats are the same and nothing is edited or split, else a converted
     document. Also returns the parts of the request outside its body."""
-    native, edits = offer.protocol == "embeddings", offer.request_edits
+    native, edits, attempt = offer.protocol == "embeddings", offer.request_edits, exchange.attempt
     may_pass = native and items is request.items and offer.encoding == "json" and offer.sends is None
     if edits is not None or not may_pass:
         document = _native(request, offer, items) if native else _converted(exchange, request, offer, items)
         edited = document
         if edits is not None:
-            context = exchange.attempt.context
-            assert context is not None
-            edited = edits(document, context)
+            assert attempt.context is not None
+            edited = edits(document, attempt.context)
+        _note_terms(attempt, offer, edited)
         if edited is not document or not may_pass:
             return offer.request_parts(edited, stream=False)
+    else:
+        _note_terms(attempt, offer, request.body)
     return native_body(exchange.inbound.body, request.body, offer.model.upstream, ask_usage=False), None
+
+
+def _note_terms(attempt: Attempt, offer: Offer, document: Any) -> None:
+    """Note what of the finished request its price may depend on: the service tier, and words."""
+    attempt.tier_sent = isinstance(document, dict) and document.get("service_tier") is not None
+    attempt.words = offer.usage.words_of(document)
 
 
 def _native(request: EmbeddingRequest, offer: Offer, items: list[Item]) -> dict[str, Any]:
