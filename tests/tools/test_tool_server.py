@@ -339,6 +339,19 @@ async def test_a_body_over_the_limit_is_413(shared_server):
     assert (await post(shared_server, b" " * 100_001)).status_code == 413
 
 
+async def test_a_limit_that_a_reload_raised_is_that_of_the_next_message(tmp_path):
+    """The protocol layer kept the limit of the first message."""
+    async with server(tmp_path, settings="server: {max_small_body_bytes: 1000}\n") as app:
+        padding = b" " * 2000
+        message = json.dumps({**REQUEST, "method": "tools/list"}).encode()
+        assert (await post(app, message)).status_code == 200
+        assert (await post(app, message + padding)).status_code == 413
+        settings = (tmp_path / "gateway.yaml").read_text()
+        (tmp_path / "gateway.yaml").write_text(settings.replace("max_small_body_bytes: 1000", "max_small_body_bytes: 9000"))
+        assert (await app.opened.reloader.reload()).ok
+        assert (await post(app, message + padding)).status_code == 200
+
+
 @on_one_server
 async def test_a_get_request_returns_the_server_info_or_a_stream(shared_server):
     headers = {"authorization": f"Bearer {shared_server.key}"}

@@ -115,7 +115,7 @@ class ToolsApp:
             answer.slot = self.services.ledger.occupy(caller.key)
             await self.services.ledger.admit(caller.key)  # HTTP 429, before any JSON-RPC (CLIENTS 3b)
             caller = replace(caller, counted=True)
-        as_json, as_events = await self._ready(self._server.max_small_body_bytes)
+        as_json, as_events = await self._ready()
         manager = as_events if _requests_progress(message, headers) else as_json
         gone = asyncio.ensure_future(_disconnected(receive))
         gone.add_done_callback(lambda _: answer.end())  # the call goes on, but nobody waits for it: free its slot
@@ -155,18 +155,18 @@ class ToolsApp:
         finally:
             gone.cancel()
 
-    async def _ready(self, limit: int) -> tuple[Any, Any]:
+    async def _ready(self) -> tuple[Any, Any]:
         """The two transports, running. The first request waits until the SDK is imported, off the event loop."""
         if self._managers is None:
             self._managers = asyncio.get_running_loop().create_future()
-            self.services.tasks.spawn(self._host(limit, self._managers))
+            self.services.tasks.spawn(self._host(self._managers))
         return await shielded(self._managers)
 
-    async def _host(self, limit: int, made: asyncio.Future[tuple[Any, Any]]) -> None:
+    async def _host(self, made: asyncio.Future[tuple[Any, Any]]) -> None:
         """Run the transports. Their task groups must be entered and left by the same task, this one."""
         try:
             protocol = await asyncio.to_thread(importlib.import_module, "tollgate.tools.protocol")
-            as_json, as_events = protocol.make_managers(self.services, limit)
+            as_json, as_events = protocol.make_managers(self.services)
             async with as_json.run(), as_events.run():
                 made.set_result((as_json, as_events))
                 await asyncio.Event().wait()

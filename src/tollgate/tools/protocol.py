@@ -6,6 +6,7 @@ messages would never arrive. Imported at the first request only: importing the S
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
     from tollgate.services import Services
 
 
-def make_managers(services: Services, limit: int) -> tuple[StreamableHTTPSessionManager, StreamableHTTPSessionManager]:
+def make_managers(services: Services) -> tuple[StreamableHTTPSessionManager, StreamableHTTPSessionManager]:
     """One transport that answers in JSON and one that answers in events (for progress); both stateless, and both for
-    old and new versions of the protocol."""
-    server = make_server(services)
+    old and new versions of the protocol. The size of a body has been checked when it gets here, by a limit that a
+    reload may change."""
+    server, any_size = make_server(services), sys.maxsize
     return (
-        StreamableHTTPSessionManager(server, json_response=True, stateless=True, max_request_body_size=limit),
-        StreamableHTTPSessionManager(server, json_response=False, stateless=True, max_request_body_size=limit),
+        StreamableHTTPSessionManager(server, json_response=True, stateless=True, max_request_body_size=any_size),
+        StreamableHTTPSessionManager(server, json_response=False, stateless=True, max_request_body_size=any_size),
     )
 
 
