@@ -293,6 +293,23 @@ async def test_the_longest_retry_after_is_a_setting_also_after_a_reload(tmp_path
         assert over.status_code == 429 and int(over.headers["retry-after"]) <= max(most, 1)
 
 
+async def test_the_most_values_of_a_body_are_limited_for_every_kind_of_request(tmp_path):
+    """Image jobs and messages to the tools kept a limit of their own, however low `server.max_values` was."""
+    many = {"more": [0] * 1000}
+    async with inprocess(tmp_path, settings="server: {max_values: 1000}") as here:
+        for path, body in (
+            ("/v1/chat/completions", CHAT_REQUEST),
+            ("/v1/responses", {"model": "sandbox/echo", "input": "hello"}),
+            ("/v1/messages", {**CHAT_REQUEST, "max_tokens": 9}),
+            ("/v1/messages/count_tokens", CHAT_REQUEST),
+            ("/v1/embeddings", {"model": "sandbox/embed", "input": "hello"}),
+            ("/v1/images/generations", {"model": "sandbox/draw", "input": {"prompt": "a cat"}}),
+            ("/v1/images/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}),
+        ):
+            reply = await here.post(path, {**body, **many}, host="localhost")
+            assert reply.status_code == 400 and "more than 1000 values" in reply.text, path
+
+
 async def test_an_unsupported_content_type_is_400_with_a_message(app):
     reply = await app.http.post(
         "/v1/chat/completions",

@@ -56,9 +56,7 @@ class Route:
         return ", ".join(self.methods).replace("GET", "GET, HEAD")
 
 
-def failure(
-    services: Services, dialect: str, error: TollgateError, request_id: str, responder: Responder
-) -> Reply:
+def failure(services: Services, dialect: str, error: TollgateError, request_id: str, responder: Responder) -> Reply:
     """The error reply; if a stream has already begun (if only with a keep-alive comment), its error events."""
     if not responder.started:
         most_wait = services.runtime.current.gateway.retry.max_retry_after_seconds

@@ -12,7 +12,7 @@ MAY_BE_DEEP = 2 * MAX_DEPTH
 """Shorter JSON has not so many levels."""
 MAX_SMALL_BODY_VALUES = 20_000
 """Most values in the body of an image or tool call, which is parsed on the event loop: ten times the limit for the
-input of an image job."""
+input of an image job. A lower `server.max_values` is the limit of these too."""
 
 
 def too_deep(body: Any, limit: int) -> bool:

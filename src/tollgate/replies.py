@@ -63,9 +63,7 @@ _ENDPOINTS = {
 """The endpoints for each type of model."""
 
 
-def error_reply(
-    dialect: str, error: TollgateError, request_id: str, *, most_wait: float = _MOST_WAIT_SECONDS
-) -> Reply:
+def error_reply(dialect: str, error: TollgateError, request_id: str, *, most_wait: float = _MOST_WAIT_SECONDS) -> Reply:
     """The reply for `error` in the format of `dialect`. It never contains an upstream's 5xx text or a secret.
     `most_wait` is the gateway's `retry.max_retry_after_seconds`."""
     headers: Headers = [(b"x-tollgate-error", error.code.encode())]

@@ -480,9 +480,9 @@ WORDED = ACME.replace("speaks:", "usage: {words: $.input_type}\nspeaks:").replac
         pytest.param({}, "", "2", id="no word"),
         pytest.param({"input_type": "document"}, "", "10", id="a word with a price of its own"),
         pytest.param({"input_type": "bulk"}, "", "1", id="a word that is a factor"),
-        pytest.param({"kind": "document"}, "request: [{rename: {kind: input_type}}]\n", "10", id="of the edited request"),
+        pytest.param({"kind": "document"}, "request: [{rename: {kind: input_type}}]\n", "10", id="an edited word"),
         pytest.param({"service_tier": "flex"}, "", "0.5", id="a tier"),
-        pytest.param({"service_tier": "flex"}, "request: [{drop: [service_tier]}]\n", "2", id="a tier that was not sent"),
+        pytest.param({"service_tier": "flex"}, "request: [{drop: [service_tier]}]\n", "2", id="a dropped tier"),
     ],
 )
 async def test_words_and_the_tier_of_the_request_as_sent_select_prices(tmp_path, fields, edit, millionths):
@@ -498,7 +498,7 @@ async def test_a_tier_that_the_providers_format_lacks_is_not_billed(tmp_path):
         assert "service_tier" not in body
         return 200, {"embeddings": {"float": [[0.5]]}, "meta": {"billed_units": {"input_tokens": 2}}}
 
-    bemo = BEMO.replace('unit: 1000000}', 'unit: 1000000, service_tiers: {flex: {prompt: "0.25"}}}')
+    bemo = BEMO.replace("unit: 1000000}", 'unit: 1000000, service_tiers: {flex: {prompt: "0.25"}}}')
     bemo = bemo.replace("acme/embed", "bemo/embed")
     async with gateway(tmp_path, bemo=answer, providers={"bemo": bemo}) as here:
         reply = await here.post("/v1/embeddings", {**ONE, "model": "bemo/embed", "service_tier": "flex"})

@@ -347,7 +347,9 @@ async def test_a_limit_that_a_reload_raised_is_that_of_the_next_message(tmp_path
         assert (await post(app, message)).status_code == 200
         assert (await post(app, message + padding)).status_code == 413
         settings = (tmp_path / "gateway.yaml").read_text()
-        (tmp_path / "gateway.yaml").write_text(settings.replace("max_small_body_bytes: 1000", "max_small_body_bytes: 9000"))
+        (tmp_path / "gateway.yaml").write_text(
+            settings.replace("max_small_body_bytes: 1000", "max_small_body_bytes: 9000")
+        )
         assert (await app.opened.reloader.reload()).ok
         assert (await post(app, message + padding)).status_code == 200
 

@@ -160,7 +160,9 @@ def _retry() -> Schema:
             ),
             "cooldown_failures": integer("Consecutive failures after which a route rests.", minimum=1, maximum=1000),
             "cooldown_seconds": seconds("How long it rests."),
-            "max_retry_after_seconds": seconds("The longest `Retry-After`: sent to a client, or obeyed when a provider sends it."),
+            "max_retry_after_seconds": seconds(
+                "The longest `Retry-After` that is sent to a client, or obeyed when a provider sends it."
+            ),
         },
     )
 

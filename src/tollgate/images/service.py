@@ -48,7 +48,8 @@ def jobs_of(services: Services) -> Jobs:
 
 async def create_generation(services: Services, inbound: Inbound) -> Reply:
     """`POST /v1/images/generations`: check, submit, answer with id, model and status."""
-    order = _order(inbound, _read(inbound.body))
+    most_values = min(MAX_SMALL_BODY_VALUES, services.runtime.current.gateway.server.max_values)
+    order = _order(inbound, _read(inbound.body, most_values))
     generation = await jobs_of(services).create(order)
     reply = _envelope({"id": generation.id, "model": generation.model, "status": generation.status})
     reply.headers = _headers(generation)
@@ -136,9 +137,9 @@ def _order(inbound: Inbound, body: dict[str, Any]) -> Order:
     )
 
 
-def _read(raw: bytes) -> dict[str, Any]:
-    if too_many(raw, MAX_SMALL_BODY_VALUES):
-        raise BadRequest(f"the request body holds more than {MAX_SMALL_BODY_VALUES} values")
+def _read(raw: bytes, most_values: int) -> dict[str, Any]:
+    if too_many(raw, most_values):
+        raise BadRequest(f"the request body holds more than {most_values} values")
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:

@@ -110,7 +110,7 @@ class ToolsApp:
         self, scope: Scope, headers: Mapping[str, str], caller: Caller, body: bytes, receive: Receive, answer: _Answer
     ) -> None:
         """Pass a message to the protocol layer, which parses the body again."""
-        message = _message(body)
+        message = _message(body, min(MAX_SMALL_BODY_VALUES, self._server.max_values))
         if message.get("method") == "tools/call":
             answer.slot = self.services.ledger.occupy(caller.key)
             await self.services.ledger.admit(caller.key)  # HTTP 429, before any JSON-RPC (CLIENTS 3b)
@@ -210,11 +210,11 @@ class _Answer:
         await self({"type": "http.response.body", "body": reply.body})
 
 
-def _message(body: bytes) -> dict[str, Any]:
+def _message(body: bytes, most_values: int) -> dict[str, Any]:
     """The JSON-RPC message in a body. Empty when there is none or it is a batch: the protocol layer answers that.
     Raises `BadRequest` for one that takes too long to parse."""
-    if too_many(body, MAX_SMALL_BODY_VALUES):
-        raise BadRequest(f"the message holds more than {MAX_SMALL_BODY_VALUES} values")
+    if too_many(body, most_values):
+        raise BadRequest(f"the message holds more than {most_values} values")
     try:
         message = orjson.loads(body)
     except orjson.JSONDecodeError:
