@@ -110,6 +110,39 @@ async def test_a_written_model_wins_over_a_discovered_one(scene):
     assert scene.holder.current.catalog.models["acme/written"].routes[0].model.name == "Written by hand"
 
 
+PICTURES = """
+provider: acme
+url: app://acme/v1
+speaks: {chat: /chat/completions}
+images: {submit: {call: POST app://acme/draw, body: $.input, result: {images: [{url: $.url}]}}}
+discover:
+  url: app://acme/v1/models
+  list: $.data
+  model:
+    id: acme/{{ $.id }}
+    type: $.kind
+    price: {$match: $.kind, image: {price: $.cost, currency: $.money}, $else: {prompt: $.cost, currency: $.money}}
+"""
+
+
+async def test_models_whose_currency_has_no_rate_are_left_out_until_it_has_one(tmp_path, monkeypatch, caplog):
+    """Each request of such a chat model was a 500, and a picture cost as many USD as it has cost units of the other
+    currency."""
+    monkeypatch.chdir(tmp_path)
+    scene = Scene(tmp_path, PICTURES, {})
+    kinds = [("a", "chat", "USD"), ("b", "chat", "EUR"), ("c", "image", "JPY"), ("d", "image", "EUR")]
+    scene.lists.models = [{"id": id, "kind": kind, "money": money, "cost": "3"} for id, kind, money in kinds]
+    reloader = Reloader(scene.holder, tmp_path, environ={})
+    for rates, ids in (("{}", ["acme/a"]), ("{EUR: '1.1'}", ["acme/a", "acme/b", "acme/d"]), ("{}", ["acme/a"])):
+        (tmp_path / "gateway.yaml").write_text(f"credits: {{rates: {rates}}}\n")
+        assert (await reloader.reload()).ok
+        await scene.discoverer.refresh()
+        offered = {*scene.ids(), *(offer.model.id for offer in scene.holder.current.images)}
+        assert sorted(offered) == ids
+    assert "found acme/c with a price in JPY, wanted a currency with a rate: CNY, USD" in caplog.text
+    await scene.client.close()
+
+
 async def test_an_unchanged_list_rebuilds_nothing(scene):
     await scene.discoverer.refresh()
     before = scene.holder.current

@@ -138,6 +138,7 @@ class Discoverer:
             return False
         if state.problem:
             log.info("the list of models of %s is read again", name)
+        problems += discovery.unbillable(models, self._holder.current.gateway.credits.rates)
         _log_skipped(name, state.skipped, problems)
         unpriced = tuple(model.id for model in models if lacking(model) and not self._stands_in(name, model))
         if unpriced and set(unpriced) != set(state.unpriced):

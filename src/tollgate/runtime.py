@@ -7,7 +7,7 @@ taken from it: mappings whose text is the same, providers whose text, secrets an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +17,7 @@ from tollgate.catalog import Catalog, CatalogModel, catalog_of, grouped, make_mo
 from tollgate.config.build import Loaded, examine_gateway, in_order
 from tollgate.config.file_reader import needed_mappings
 from tollgate.config.load import Document, Map, Problem
-from tollgate.config.model import Gateway, Model, Provider
+from tollgate.config.model import Gateway, Model, Provider, currency_of
 from tollgate.config.reusable import Reusable
 from tollgate.errors import ConfigErrors
 from tollgate.mapping import CompiledMapping, compile_mapping
@@ -193,7 +193,7 @@ class _Build:
         for name, written in self.gateway.providers.items():
             if written.off and not self.everything:
                 continue
-            provider = _with_discovered(written, discovered.get(name, ()))
+            provider = _with_discovered(written, discovered.get(name, ()), self.gateway.credits.rates)
             fingerprint = _fingerprint(provider, len(written.models), self.loaded, secrets, mappings)
             if (compiled := self._provider(provider, fingerprint, mappings)) is not None:
                 found[name] = compiled
@@ -275,9 +275,11 @@ def _at(route: Route, model: CatalogModel, prices_text: str) -> Route:
     return make_route(route.model, offers, priority=route.priority, weight=route.weight)
 
 
-def _with_discovered(provider: Provider, found: tuple[Model, ...]) -> Provider:
+def _with_discovered(provider: Provider, found: tuple[Model, ...], rates: Collection[str]) -> Provider:
+    """The provider with the models of its list. Those whose price is in a currency without an exchange rate are left
+    out, because no request of them could be billed: a list changes its prices, and a reload the rates, at any time."""
     written = {model.id for model in provider.models}
-    new = tuple(model for model in found if model.id not in written)
+    new = tuple(model for model in found if model.id not in written and currency_of(model) in (None, *rates))
     return replace(provider, models=(*provider.models, *new)) if new else provider
 
 

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from tollgate.config.authorisation import Auth
-from tollgate.config.load import Document, List, Map, Mark, Node
+from tollgate.config.load import Document, List, Map, Mark, Node, lookup, text_in
 from tollgate.config.pricing import Pricing
 from tollgate.config.settings import Credits, Dashboard, Fetch, Plugin, Retry, Server, Store, Timeouts
 
@@ -193,6 +193,13 @@ class Model:
     """For image models: their own `price`, `bill` and steps, as nodes for the image compiler."""
     retires: str = ""
     """The date (YYYY-MM-DD) from which the provider no longer serves it; empty: none is known."""
+
+
+def currency_of(model: Model) -> str | None:
+    """The currency of a model's price; None if it names none, which is USD, or has no price."""
+    if model.image is not None:
+        return text_in(lookup(model.image, "price", "currency"))
+    return model.price.currency if model.price is not None else None
 
 
 @dataclass(frozen=True, slots=True)

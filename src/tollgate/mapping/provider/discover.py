@@ -6,7 +6,7 @@ a written one, so discovered models obey the same rules. An entry that does not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -16,7 +16,7 @@ from urllib.parse import urljoin, urlsplit
 from tollgate.config.authorisation import Authorisation
 from tollgate.config.fields import Fields
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, entries_of, lookup, plain
-from tollgate.config.model import Model, Provider, model_type_of
+from tollgate.config.model import Model, Provider, currency_of, model_type_of
 from tollgate.config.model_schema import model as model_schema
 from tollgate.config.model_schema import price as price_schema
 from tollgate.config.provider_model import read_model
@@ -100,6 +100,15 @@ class Discovery:
             )
         models, more = self._models(made)
         return models, (*problems, *more)
+
+    def unbillable(self, models: Iterable[Model], rates: Collection[str]) -> tuple[Problem, ...]:
+        """The problems of those of these models whose price is in a currency without an exchange rate."""
+        known = ", ".join(sorted(rates))
+        return tuple(
+            self._problem(f"found {model.id} with a price in {currency}, wanted a currency with a rate: {known}")
+            for model in models
+            if (currency := currency_of(model)) not in (None, *rates)
+        )
 
     def _models(self, made: Mapping[str, dict[str, Any]]) -> tuple[tuple[Model, ...], list[Problem]]:
         document = Document(f"{self.provider.document.file}#discovered", "", Map({}, {}, self._mark))
