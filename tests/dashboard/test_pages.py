@@ -697,6 +697,17 @@ async def test_the_restrictions_of_a_key_apply_to_tries_and_images(app, alice, l
         assert not app.services.ledger.concurrency._running
 
 
+async def test_no_image_is_begun_while_rows_cannot_be_written(app, alice, monkeypatch):
+    """The page called the provider, which must be paid, for a job that could not be stored."""
+    key = app.services.ledger.find_key(await alice.make_key())
+    once = await alice.field("/images", "once")
+    monkeypatch.setattr(app.services.ledger, "_state", "without room on its disk")
+    begun = []
+    monkeypatch.setattr("tollgate.images.runner.Jobs.create", lambda jobs, order: begun.append(order))
+    done = await alice.post("/images", once=once, key=key.id, model="sandbox/paint", prompt="a red fox")
+    assert (done.status_code, begun) == (503, [])
+
+
 async def test_images_are_created_and_shown(app, alice):
     key = app.services.ledger.find_key(await alice.make_key())
     done = await alice.post(
