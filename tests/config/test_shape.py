@@ -1,6 +1,7 @@
 """The messages of `shape.py`, and that they agree with JSON Schema."""
 
 import json
+from typing import Literal
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -113,6 +114,21 @@ def test_a_duration_with_a_unit_has_a_hint_in_seconds(written: str, hint: str) -
     assert [(problem.message, problem.hint) for problem in problems] == [
         (f'found "{written}", wanted a number of seconds above 0', hint)
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("gateway", "store: {url: 'postgresql:/me:canary@db.example/x'}\n"),
+        ("gateway", "store: me:canary@db.example/x\n"),
+        ("provider", "provider: acme\nproxy: me:canary@proxy.example:3128\n"),
+    ],
+)
+def test_a_password_in_a_malformed_address_is_not_shown(kind: Literal["gateway", "provider"], text: str) -> None:
+    """Only passwords behind `//` were masked in the line below a mistake, which the log and the pages show."""
+    problems, _ = check_shape(read_text(text, "a.yaml"), kind)
+    shown = "\n".join(problem.render() for problem in problems)
+    assert "found something else" in shown and "canary" not in shown
 
 
 def test_invalid_parts_are_removed_and_the_rest_is_kept() -> None:

@@ -174,7 +174,10 @@ def _problems(document: Document, root: Map, error: ValidationError) -> Iterator
         case _:
             secret = schema.get("hidden") and isinstance(node, Scalar) and isinstance(node.value, str)
             shown = "something else" if secret else found(node)
-            yield problem(node, f"found {shown}, wanted {_expected(error, schema)}", _hint(node, error, schema)), path
+            made = problem(node, f"found {shown}, wanted {_expected(error, schema)}", _hint(node, error, schema))
+            if secret and "@" in node.text and node.text in made.line_text:  # a password not in the place for one
+                made = replace(made, line_text="")
+            yield made, path
 
 
 def _expected(error: ValidationError, schema: dict[str, Any]) -> str:
