@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from tollgate.addresses import with_query
 from tollgate.config.load import Problem
 from tollgate.config.model import Model, rank_of
 from tollgate.config.price_warnings import first_names, lacking
@@ -176,7 +177,7 @@ class Discoverer:
         provider = discovery.provider
         call = Call(
             "GET",
-            url,
+            with_query(url, discovery.query),
             {"accept": "application/json", **discovery.headers()},
             b"",
             _BUDGETS,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from tollgate.addresses import with_query
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.judging import MAX_ANSWER_BYTES, AttemptFailed, check_head, holds_too_much, read_answer
 from tollgate.completions.off_loop import is_large, run_off_loop
@@ -175,6 +176,8 @@ class Job:
         offer = self._offer
         try:
             url = target.address(self.first, offer.model_facts, self.polling.variables, last)
+            if target.hosts is None:
+                url = with_query(url, offer.address.query)
             content = target.content(self.first, offer.model_facts, self.polling.variables, last)
             body, kind = (b"", None) if content is None else offer.written(content, "json")
         except (NoAddress, MappingFailure) as error:

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from tollgate.addresses import with_query
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.judging import AttemptFailed, unfit_answer, unusable
 from tollgate.completions.off_loop import run_off_loop
@@ -52,6 +53,7 @@ async def prepared(exchange: Exchange, offer: Offer, document: Any) -> Any:
 
 async def _value(exchange: Exchange, offer: Offer, prepare: Prepare, document: Any, old: Any) -> Any:
     method, url, fields = prepare.call(document, old, offer.model_facts)
+    url = with_query(url, offer.address.query)
     headers = {name: value for name, value in offer.headers(exchange.inbound.headers).items() if name != "content-type"}
     body = b""
     if fields is not None:

@@ -88,7 +88,7 @@ def provider_schema() -> Schema:
             "url": address("The base address, or the complete one when `speaks` is one word."),
             "speaks": speaks(),
             "headers": headers("Headers of every call."),
-            "query": parameters("Query parameters of every call."),
+            "query": parameters("Query parameters of every call, except to an address out of an answer."),
             "auth": _auth(),
             **edits("every protocol of this provider"),
             "policies": _policies(),

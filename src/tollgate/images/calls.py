@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from tollgate.addresses import with_query
 from tollgate.errors import BadRequest, TollgateError, UpstreamFailed, UpstreamRejected
 from tollgate.forms import FORM, encode_fields
 from tollgate.images.answers import MOST_BYTES, is_text, read_body
@@ -205,7 +206,9 @@ def _address(offer: ImageOffer, step: Step, values: Any) -> str:
     url = step.url(values)
     if not isinstance(url, str) or not url:
         raise UpstreamFailed(f"the provider's answer holds no address for the {step.name} step")
-    if step.hosts is not None and not is_admitted(url, step.hosts):
+    if step.hosts is None:
+        return with_query(url, offer.query)
+    if not is_admitted(url, step.hosts):
         log.error(
             "provider %s: the %s address leads to %s, which is under no host of its file, so it is not called; "
             "`hosts` has %s",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tollgate.config.fields import Fields
 from tollgate.config.image_schema import GIVE_UP, IMAGE_STEPS, UPLOAD_STEPS
@@ -38,12 +38,13 @@ _READ_BY = {name: IMAGE_STEPS[:place] for place, name in enumerate(IMAGE_STEPS)}
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a provider's image calls share with its other calls: error rules, headers with secrets, timeouts,
-    authorisation."""
+    authorisation, and the query parameters for a model with these facts."""
 
     errors: ErrorRules
     headers: Callable[[], dict[str, str]]
     timeouts: Timeouts
     auth: Authorisation | None
+    query: Callable[[Mapping[str, Any]], Mapping[str, str]]
 
 
 def compile_images(pieces: Pieces, around: Surroundings) -> list[ImageOffer]:
@@ -198,10 +199,11 @@ def _offer(
     if submit is None or price is None:
         return None
     poll_node = steps.node.get("poll")
+    facts = {"id": model.id, "upstream": model.upstream, "name": model.name}
     return ImageOffer(
         provider=provider.name,
         model=model,
-        facts={"id": model.id, "upstream": model.upstream, "name": model.name},
+        facts=facts,
         schema=InputSchema(model.input_schema or {"type": "object"}),
         price=price,
         submit=submit,
@@ -213,6 +215,7 @@ def _offer(
         every=steps.every,
         give_up=steps.give_up,
         headers=around.headers,
+        query=around.query(facts),
         variables=pieces.variables,
         errors=around.errors,
         auth=around.auth,

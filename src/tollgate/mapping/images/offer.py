@@ -77,6 +77,8 @@ class ImageOffer:
     """Seconds between the gateway's own polls; the last value repeats."""
     give_up: float = GIVE_UP
     """Seconds after which an unfinished job counts as failed."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    """The provider's query parameters, for addresses that are not out of an answer."""
     auth: Any = None
     proxy: str | None = None
     verify: bool = True

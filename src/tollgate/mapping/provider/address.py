@@ -24,9 +24,7 @@ def address_of(pieces: Pieces, endpoint: CompiledEndpoint, facts: Mapping[str, A
     """The addresses for a model with these facts; None, with the mistake noted in `pieces`, if one is invalid."""
     values: dict[str, Any] = {"model": facts, "vars": pieces.variables}
     context = Context(model=facts)
-    query = texts_of(
-        {name: template(None, context, secret=pieces.secrets, **values) for name, template in endpoint.query.items()}
-    )
+    query = query_of(pieces, endpoint.query, facts)
     where = f"speaks.{endpoint.config.name}"
 
     def made(node: Node | None, template: Template | None) -> str | None:
@@ -53,4 +51,11 @@ def address_of(pieces: Pieces, endpoint: CompiledEndpoint, facts: Mapping[str, A
     whole = made(config.url, endpoint.url)
     stream = made(config.stream_url, endpoint.stream_url) if config.stream_url is not None else whole
     counting = made(config.count_tokens_url, endpoint.count_url)
-    return Address(whole, stream, counting) if whole is not None and stream is not None else None
+    return Address(whole, stream, counting, query) if whole is not None and stream is not None else None
+
+
+def query_of(pieces: Pieces, query: Mapping[str, Template], facts: Mapping[str, Any]) -> dict[str, str]:
+    """The query parameters of calls for a model with these facts."""
+    values: dict[str, Any] = {"model": facts, "vars": pieces.variables, "secret": pieces.secrets}
+    context = Context(model=facts)
+    return texts_of({name: template(None, context, **values) for name, template in query.items()})

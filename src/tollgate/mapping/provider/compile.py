@@ -18,6 +18,7 @@ from tollgate.config.settings import DEFAULT_RETRY_STATUSES, Timeouts
 from tollgate.errors import ConfigErrors
 from tollgate.mapping.filter_table import Filter
 from tollgate.mapping.images import ImageOffer, Surroundings, compile_images
+from tollgate.mapping.provider.address import query_of
 from tollgate.mapping.provider.auth import compile_auth
 from tollgate.mapping.provider.discover import Discovery, compile_discovery
 from tollgate.mapping.provider.endpoint import CompiledEndpoint, compile_endpoint, compile_query
@@ -78,9 +79,11 @@ def compile_provider(
     signing = compile_signing(pieces, provider)
     token_request = compile_token_request(pieces)
     auth = compile_auth(pieces, provider, signing, token_request)
-    discovery = compile_discovery(pieces, headers, auth)
+    discovery = compile_discovery(pieces, headers, query_of(pieces, query, {}), auth)
     image_headers = partial(headers_without_request, headers, {"vars": pieces.variables, "secret": pieces.secrets})
-    images = compile_images(pieces, Surroundings(errors, image_headers, budgets, auth))
+    images = compile_images(
+        pieces, Surroundings(errors, image_headers, budgets, auth, partial(query_of, pieces, query))
+    )
     offers: dict[str, tuple[Offer, ...]] = {}
     if not provider.off and not pieces.problems:
         making = Offers(pieces, endpoints, scopes, budgets, auth)

@@ -46,6 +46,8 @@ class Discovery:
     url: str
     headers: Callable[[], Mapping[str, str]]
     """Computed again for every call."""
+    query: Mapping[str, str]
+    """The provider's query parameters, also those of further pages."""
     every: float
     auth: Authorisation | None
     _list: Read
@@ -174,7 +176,9 @@ def _fields(entry: Any) -> str:
     return f"the fields {', '.join(str(key)[:40] for key in list(entry)[:6])}" if entry else "no fields"
 
 
-def compile_discovery(pieces: Pieces, headers: Headers, auth: Authorisation | None) -> Discovery | None:
+def compile_discovery(
+    pieces: Pieces, headers: Headers, query: Mapping[str, str], auth: Authorisation | None
+) -> Discovery | None:
     """The `discover:` block of a provider, or None; its list is requested with the provider's own authorisation.
     Mistakes go to `pieces`."""
     node = pieces.provider.discover
@@ -203,6 +207,7 @@ def compile_discovery(pieces: Pieces, headers: Headers, auth: Authorisation | No
         pieces.provider,
         address,
         partial(headers_without_request, headers, values),
+        query,
         Fields(node).number("every", DISCOVER_EVERY),
         auth,
         entries,

@@ -45,6 +45,8 @@ class Address:
     whole: str
     stream: str
     count_tokens: str | None = None
+    query: Mapping[str, str] = field(default_factory=dict)
+    """Their query parameters, for the calls beside a request whose address is not out of an answer."""
 
 
 BOUNDARY = new_boundary()
