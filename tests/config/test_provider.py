@@ -8,11 +8,33 @@ import pytest
 
 from config.golden import messages_of
 from tollgate.config.build import load_gateway
+from tollgate.upstream.proxies import parse_proxy
 
 ACME = """provider: acme
 url: https://a.example
 speaks: {chat: /c}
 """
+
+
+@pytest.mark.parametrize(
+    ("proxy", "fits"),
+    [
+        ("http://proxy.example:3128", True),
+        ("http://user:p%40ss@[2001:db8::1]:3128/", True),
+        ("http://proxy.example", True),
+        ("socks5://proxy.example:1080", False),
+        ("https://proxy.example", False),
+        ("http://proxy.example:port", False),
+    ],
+)
+def test_a_proxy_that_loads_is_one_that_calls_can_use(folder: Path, proxy: str, fits: bool) -> None:
+    """Others loaded, and then every call of the provider failed."""
+    found = messages_of({"providers/acme.yaml": f'{ACME}proxy: "{proxy}"\n'}, folder)
+    assert ("it loads" in found) is fits and "p%40ss" not in found
+    if fits:
+        assert parse_proxy(proxy).port in (80, 3128)
+    else:
+        assert "found something else, wanted an HTTP proxy like http://proxy.example:3128" in found
 
 
 @pytest.mark.parametrize("written", ["own.pem", "../certs/own.pem"], ids=["beside", "elsewhere"])

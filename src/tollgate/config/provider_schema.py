@@ -99,8 +99,8 @@ def provider_schema() -> Schema:
             "timeouts": timeouts("Budgets of this provider."),
             "proxy": text(
                 "An HTTP proxy for this provider.",
-                pattern=r"^(https?|socks5h?)://\S+$",
-                wanted="an address like http://proxy.example:3128",
+                pattern=r"^http://([^\s/@]*@)?(\[[0-9a-fA-F:.]+\]|[^\s/@:\[\]]+)(:[0-9]{1,5})?/?$",
+                wanted="an HTTP proxy like http://proxy.example:3128",
                 hidden=True,
             ),
             "verify_tls": boolean("Whether certificates are checked.", default=True),
