@@ -120,6 +120,9 @@ def request_facts(body: dict[str, Any]) -> RequestFacts:
         elif kind in ("function_call_output", "custom_tool_call_output"):
             a.turns.append("user")
             a.results.append((i["call_id"], "".join(texts(a, i["output"]))))
+        elif kind == "tool_search_call" and i.get("execution") == "client":
+            a.turns.append("assistant")
+            a.calls.append(Call(i["call_id"], "tool_search", i["arguments"]))
         elif kind == "reasoning":
             thought = "".join(s["text"] for s in (i.get("summary") or i.get("content") or []))
             if thought:
@@ -131,6 +134,10 @@ def request_facts(body: dict[str, Any]) -> RequestFacts:
             for t in i["tools"]:
                 if t.get("name") not in known:
                     tool(a, t, shared)
+            if i.get("execution") == "client":
+                a.turns.append("user")
+                names = ", ".join(t["name"] for t in i["tools"])
+                a.results.append((i["call_id"], f"These tools can be called now: {names}"))
         elif kind == "configuration_update":
             a.effort = (i.get("reasoning") or {}).get("effort") or a.effort
             fmt = (i.get("text") or {}).get("format") or fmt
@@ -175,6 +182,8 @@ def tool(a: RequestFacts, t: dict[str, Any], shared: set[str], space: str | None
     elif kind == "namespace":
         for inner in t["tools"]:
             tool(a, inner, shared, t["name"])
+    elif kind == "tool_search" and t.get("execution") == "client":
+        a.tools[kind] = (t["description"], schema_text(t["parameters"]))
     else:
         a.hosted.append(kind)
 
