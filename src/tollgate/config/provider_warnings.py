@@ -8,9 +8,10 @@ glob that matches no model never take effect.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from tollgate.config.forgotten_dollar import forgotten_dollars
+from tollgate.config.image_schema import IMAGE_STEPS
 from tollgate.config.image_warnings import image_warnings
 from tollgate.config.improbable_values import improbable_values
 from tollgate.config.load import (
@@ -43,6 +44,13 @@ _OF_ENDPOINTS = ("url", "stream_url", "path", "headers", "query", "count_tokens"
 """The keys of an endpoint whose texts are sent. Its edits and rules hold expressions, which are full of names."""
 _ADDRESSES = ("url", "stream_url", "path", "count_tokens", "call", "fetch", "stream", "cancel")
 """Keys with an address, of an endpoint, of the calls below it and of the steps of an image job."""
+_KEYS_OF: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "image": (("bill", *IMAGE_STEPS), "write input_schema, or type: image"),
+    "embedding": (("dimensions", "max_dimension", "max_inputs"), "write type: embedding"),
+    "chat": (("in_text",), ""),
+    "chat or embedding": (("request", "response", "stream", "can", "protocols", "encoding"), ""),
+}
+"""Keys of a model that have an effect only for some types, and what would make it one of these."""
 _INPUTS = ("text", "image", "audio", "video", "file")
 """Input modalities. A model where one is misspelt would not be used for requests that have it."""
 
@@ -60,6 +68,7 @@ def provider_warnings(provider: Provider) -> Iterator[Problem]:
     """All warnings about a provider's file. Use them before the file's tree is dropped."""
     root = provider.document.root
     yield from _modalities(provider, root)
+    yield from _of_other_models(provider, root)
     yield from _loose_under(provider, root, _TEMPLATES, "")
     yield from _errors(provider, lookup(root, "errors"), "errors")
     speaks = lookup(root, "speaks")
@@ -91,6 +100,18 @@ def _modalities(provider: Provider, root: Node) -> Iterator[Problem]:
                     f"models.{model.id}.modalities.input[{place}]",
                     did_you_mean(word, _INPUTS),
                 )
+
+
+def _of_other_models(provider: Provider, root: Node) -> Iterator[Problem]:
+    """Keys of a model that are for models of another type, and are never read."""
+    for model in provider.models:
+        entry = lookup(root, "models", model.id)
+        for types, (keys, hint) in _KEYS_OF.items():
+            if not isinstance(entry, Map) or model.type in types.split(" or "):
+                continue
+            for key in (key for key in keys if key in entry.entries):
+                message = f"has no effect for a model of type {model.type}, only for those of type {types}"
+                yield provider.document.warning(entry.keys[key], message, f"models.{model.id}.{key}", hint)
 
 
 def _unread_usage(provider: Provider, root: Node, speaks: Node | None) -> Iterator[Problem]:
