@@ -522,6 +522,24 @@ async def test_tokens_are_counted_by_the_provider_or_estimated(tmp_path):
         ]
 
 
+async def test_a_provider_that_cools_down_is_not_asked_to_count_tokens(tmp_path):
+    """Each turn of a client waited for a provider that was known to hang, before the estimate."""
+    requests = []
+    acme = provider("acme").replace(
+        "speaks: chat\nurl: app://acme/chat\n",
+        "speaks: {messages: {path: /messages, count_tokens: /count}}\nurl: app://acme\n",
+    )
+    async with inprocess(
+        tmp_path, providers={"acme": acme}, apps={"acme": replying(500, seen=requests)}, environ=SECRET
+    ) as here:
+        await here.post("/v1/messages/count_tokens", ASK)
+        assert len(requests) == 1
+        [offer] = here.services.runtime.current.catalog.resolve(ASK["model"]).routes[0].offers
+        here.services.health.failed(offer.route, offer.provider, "upstream_timeout", retry_after=60)
+        counted = await here.post("/v1/messages/count_tokens", ASK)
+        assert counted.headers["x-tollgate-estimated"] == "true" and len(requests) == 1
+
+
 async def test_at_most_three_providers_are_called_to_count_tokens(tmp_path):
     """A client waits for the count before each of its turns: with five hanging providers it would wait for all five."""
     names, requests = [f"p{number}" for number in range(5)], []

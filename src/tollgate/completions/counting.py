@@ -49,13 +49,15 @@ async def count_tokens(services: Services, inbound: Inbound) -> Reply:
         client_protocol="messages",
         attempts=0,
     )
-    most = services.runtime.current.gateway.retry.attempts
+    most, health = services.runtime.current.gateway.retry.attempts, services.health
     for route in model.routes:
         if row.attempts == most:  # clients wait for the count before each turn
             break
         offer = route.offer("messages")
         if offer is None or not (url := offer.address.count_tokens) or keeper not in (None, offer.provider):
             continue
+        if health.cooling_until(offer.route, offer.provider) > health.now():
+            continue  # an estimate at once is better than waiting for a provider that fails
         row.attempts += 1
         counted = await _counted_by(services, inbound, body, offer, url)
         if counted is not None:
