@@ -175,7 +175,8 @@ def _problems(document: Document, root: Map, error: ValidationError) -> Iterator
             secret = schema.get("hidden") and isinstance(node, Scalar) and isinstance(node.value, str)
             shown = "something else" if secret else found(node)
             made = problem(node, f"found {shown}, wanted {_expected(error, schema)}", _hint(node, error, schema))
-            if secret and "@" in node.text and node.text in made.line_text:  # a password not in the place for one
+            # a password that is not in the place for one, and therefore not masked
+            if secret and isinstance(node, Scalar) and "@" in node.text and node.text in made.line_text:
                 made = replace(made, line_text="")
             yield made, path
 
