@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 
 from support.inprocess import inprocess, replying
+from support.places import SANDBOX_IMAGES
 from support.stores import spent_by
 from support.waiting import SECONDS
 from tollgate.dashboard.key_list import MOST
@@ -706,6 +707,18 @@ async def test_no_image_is_begun_while_rows_cannot_be_written(app, alice, monkey
     monkeypatch.setattr("tollgate.images.runner.Jobs.create", lambda jobs, order: begun.append(order))
     done = await alice.post("/images", once=once, key=key.id, model="sandbox/paint", prompt="a red fox")
     assert (done.status_code, begun) == (503, [])
+
+
+async def test_the_image_form_lists_the_models_of_ones_keys(tmp_path):
+    """It listed the models that everybody sees without a key."""
+    pictures = SANDBOX_IMAGES.replace("  sandbox/paint:\n", "  sandbox/paint:\n    public: false\n")
+    assert pictures != SANDBOX_IMAGES
+    async with inprocess(tmp_path, providers={"sandbox-images": pictures}) as app, browsers(app) as browser:
+        alice = await user(app, browser(), "alice", 10)
+        for globs, listed in (("sandbox/paint", {"sandbox/paint"}), ("sandbox/*", {"sandbox/draw", "sandbox/paint"})):
+            await alice.make_key(models=globs)
+            page = (await alice.get("/images")).text
+            assert set(re.findall(r'<option value="(sandbox/[a-z]+)"', page)) == listed
 
 
 async def test_images_are_created_and_shown(app, alice):

@@ -21,7 +21,7 @@ from tollgate.fetch import fetch_inline, media_type
 from tollgate.images.catalog import image_models
 from tollgate.images.order import Order
 from tollgate.images.service import jobs_of
-from tollgate.ledger import Generation
+from tollgate.ledger import Generation, KeyRecord
 from tollgate.public_errors import public_message
 
 _SHOWN = 30
@@ -95,14 +95,16 @@ async def _bytes(visit: Visit, image: dict[str, Any]) -> tuple[str, bytes]:
 async def _page(visit: Visit, problem: str = "", status: int = 200) -> Response:
     made = await visit.ledger.generations.succeeded(visit.me.id, _SHOWN)
     running = [job for job in await visit.ledger.generations.pending() if job.account_id == visit.me.id]
-    models = [(offer.model.id, offer.price) for offer in image_models(visit.runtime, None)]
+    active = await visit.active_keys()
+    keys: list[KeyRecord | None] = [view.key for view in active]
+    usable = {offer.model.id: offer.price for key in keys or [None] for offer in image_models(visit.runtime, key)}
     return visit.render(
         "images.html",
         status=status,
         made=made,
         running=running,
-        models=models,
-        keys=key_list(await visit.active_keys(), chosen=visit.form["key"]).views,
+        models=sorted(usable.items()),
+        keys=key_list(active, chosen=visit.form["key"]).views,
         problem=problem,
         form=visit.form,
         prompt_of=_prompt_of,
