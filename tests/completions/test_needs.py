@@ -57,6 +57,12 @@ def with_part(**fields: Any) -> dict[str, Any]:
         pytest.param("responses", {"input": "custom"}, set(), id="responses: a text that names a type"),
         pytest.param(
             "responses",
+            {"input": [{"type": {"custom": 1}}]},
+            set(),
+            id="responses: a type that is no text",
+        ),
+        pytest.param(
+            "responses",
             {"tools": [{"type": "web_search"}]},
             {"tools", "prefer_native"},
             id="responses: a tool the provider runs",

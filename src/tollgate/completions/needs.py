@@ -107,7 +107,7 @@ def _hosted(dialect: str, declared: Any) -> bool:
 def _has_client_tools(body: Mapping[str, Any]) -> bool:
     """Whether a responses body has tools, or their calls, for which services know no type but that of functions."""
     return any(
-        isinstance(each, dict) and each.get("type") in types
+        isinstance(each, dict) and isinstance(kind := each.get("type"), str) and kind in types
         for name, types in (("tools", _CLIENT_TOOLS), ("input", _CLIENT_ITEMS))
         if isinstance(listed := body.get(name), list)
         for each in listed
