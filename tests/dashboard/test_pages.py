@@ -576,6 +576,24 @@ async def test_a_try_is_streamed(app, alice):
     assert await spent_by(app.services.ledger, "alice") > 0
 
 
+@pytest.mark.parametrize(
+    ("markers", "end"),
+    [("[[delay=400ms]]", "data: [DONE]"), ("[[delay=400ms]] [[error=503]]", 'data: {"error":{"message":"')],
+    ids=["an answer", "a failure"],
+)
+async def test_a_silent_try_is_kept_open(tmp_path, markers, end):
+    """Proxies cut a stream off that is silent for too long, here as at the API."""
+    async with inprocess(tmp_path, settings="server: {keepalive_comment_seconds: 0.05}") as app:
+        async with browsers(app) as browser:
+            alice = await user(app, browser(), "alice", 10)
+            key = app.services.ledger.find_key(await alice.make_key())
+            reply = await alice.post(
+                "/try/stream", page="/try", key=key.id, model="sandbox/echo", prompt=f"good morning {markers}"
+            )
+    assert reply.status_code == 200 and reply.text.startswith(": keep-alive\n: keep-alive\n")
+    assert reply.text.rstrip().splitlines()[-1].startswith(end)
+
+
 async def test_a_disconnected_try_cancels_the_call_and_frees_its_slot(app, alice):
     secret = await alice.make_key()
     key = await app.services.ledger.update_key(app.services.ledger.find_key(secret).id, max_concurrent=1)

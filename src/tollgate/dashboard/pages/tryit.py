@@ -17,7 +17,7 @@ from tollgate.dashboard.key_list import key_list
 from tollgate.dashboard.visit import Form, Visit
 from tollgate.errors import BadRequest, NotFound, TollgateError
 from tollgate.http import ClientGone, Responder
-from tollgate.public_errors import public_message
+from tollgate.public_errors import early_error_events, public_message
 from tollgate.services import Inbound, Reply, Services
 
 _MOST_TOKENS = 32_000
@@ -91,12 +91,21 @@ class Streamed(Response):
         ]
         responder = Responder(receive, send, extra)
         responder.watch_client(scope)
+        silence = self._services.runtime.current.gateway.server.keepalive_comment_seconds
         try:
             try:
                 responder.slot = self._services.ledger.occupy(self._inbound.key)
-                reply = await complete(self._services, self._inbound, status_sent=responder.status_sent)
+                reply = await complete(
+                    self._services,
+                    self._inbound,
+                    streaming=lambda: responder.keep_alive(silence),
+                    status_sent=responder.status_sent,
+                )
             except TollgateError as error:
-                reply = Reply(error.status, [], orjson.dumps({"error": {"message": public_message(error)}}))
+                if responder.started:  # by a keep-alive comment
+                    reply = Reply(200, [], early_error_events("chat", error, self._inbound.request_id))
+                else:
+                    reply = Reply(error.status, [], orjson.dumps({"error": {"message": public_message(error)}}))
             await responder.send(reply)
         except ClientGone:
             pass
