@@ -41,6 +41,26 @@ async def test_a_body_that_fits_is_admitted_and_others_wait():
     assert room.held == 0
 
 
+async def test_a_larger_bound_admits_those_that_wait(tmp_path):
+    """After a reload they waited until another request ended, or were refused."""
+    settings = "server: {max_body_bytes: %d, max_bodies_bytes: %d}\n"
+    async with inprocess(tmp_path, settings=settings % (BIG, BIG)) as here:
+        room = here.services.room
+        first, second = room.place(), room.place()
+        await first.widen(BIG)
+        waiting = asyncio.create_task(second.widen(BIG))
+        await asyncio.sleep(0)
+        assert (room.waiting, waiting.done()) == (1, False)
+        path = tmp_path / "gateway.yaml"
+        path.write_text(path.read_text().replace(settings % (BIG, BIG), settings % (BIG, 2 * BIG)))
+        assert (await here.opened.reloader.reload()).ok
+        await asyncio.sleep(0)
+        assert (room.held, room.waiting) == (2 * BIG, 0)
+        await waiting
+        first.leave()
+        second.leave()
+
+
 async def test_smaller_bodies_pass_one_that_does_not_fit_yet():
     room = Room(3 * BIG)
     first = room.place()

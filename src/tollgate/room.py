@@ -47,8 +47,13 @@ class Room:
         """Whether a place may grow to `size` bytes. The only body always may: no other could make room for it."""
         return self.held - place.bytes + size <= self.most or self.held == place.bytes
 
+    def allow(self, most: int) -> None:
+        """Hold at most so many bytes from now on; requests that wait and now fit are admitted."""
+        self.most = most
+        self.changed()
+
     def changed(self) -> None:
-        """Bytes were released: admit the waiting requests that fit now, in the order of arrival.
+        """Bytes were released, or more are allowed: admit the waiting requests that fit now, in the order of arrival.
 
         This runs at the end of every request, so the queue is only walked if some request may fit.
         """

@@ -182,7 +182,7 @@ def _use(services: Services, new: Runtime) -> None:
     services.health.settings = new.gateway.retry
     services.health.keep(new.route_names(), new.providers)
     services.ledger.use(new.gateway.credits)
-    services.room.most = _most_held(new.gateway.server)
+    services.room.allow(_most_held(new.gateway.server))
 
 
 def _most_held(server: Server) -> int:
