@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from support.image_jobs import URL, Numbered, Script, accepted_rows, create, look, unfit
+from support.image_jobs import URL, Numbered, Script, accepted_rows, create, look, pass_time, unfit
 from support.image_provider import at, close_services, make_offer, runtime_of, settled
 from support.stores import available_to
 from tollgate.config.settings import Credits
@@ -93,6 +93,43 @@ async def test_the_row_of_a_failed_job_has_no_cost(gateway):
     assert (row.request_id, row.provider, row.attempts, row.status) == ("req_1", "acme", 1, 200)
     assert (row.outcome, row.error_code) == ("upstream_error", "generation_failed")
     assert (row.images, row.cost, row.native_cost, row.currency, row.rate, row.prices) == (0, 0, 0, "USD", 1, None)
+
+
+@pytest.mark.parametrize(
+    "answer, outcome, code",
+    [
+        ((400, {"error": "the prompt was blocked"}), "rejected", "upstream_rejected"),
+        ((503, {"error": "busy"}), "upstream_error", "upstream_failed"),
+    ],
+)
+async def test_the_row_of_a_failed_job_says_why_also_at_a_synchronous_provider(gateway, answer, outcome, code):
+    services, key, _ = await gateway(Script(answer), make_offer(poll=False))
+    rows = accepted_rows(services)
+    await create(services, key)
+    await settled(services)
+    [row] = rows
+    assert (row.outcome, row.error_code, row.provider, row.upstream_model) == (outcome, code, "acme", "draw-1")
+    assert (row.status, row.cost, row.prices) == (200, 0, None)
+
+
+async def test_the_row_of_a_rejected_poll_says_why(gateway):
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"}), (400, {"error": "blocked"})))
+    rows = accepted_rows(services)
+    await look(services, key, (await create(services, key))["id"])
+    assert [(row.outcome, row.error_code, row.upstream_model) for row in rows] == [
+        ("rejected", "upstream_rejected", "draw-1")
+    ]
+
+
+async def test_the_row_of_a_job_past_its_time_is_a_timeout(gateway):
+    services, key, _ = await gateway(Numbered(), make_offer(give_up=60))
+    rows = accepted_rows(services)
+    made = await create(services, key)
+    pass_time(services, 61)
+    assert (await look(services, key, made["id"]))["error"] == "the provider did not finish within 60 s"
+    assert [(row.outcome, row.error_code, row.upstream_model) for row in rows] == [
+        ("timeout", "upstream_timeout", "draw-1")
+    ]
 
 
 async def test_the_row_of_a_job_measures_from_its_request_to_its_end(gateway):

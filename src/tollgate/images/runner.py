@@ -174,7 +174,7 @@ class Jobs:
                 return generation
             return await self.tracked.fail(generation, "the provider no longer knows this job")
         except (UpstreamRejected, BadRequest) as error:
-            return await self.tracked.fail(generation, job_error(error))
+            return await self.tracked.fail(generation, job_error(error), error)
         except UpstreamError as error:
             if error.alarm is not None and offer is not None:  # our key or balance there, so new jobs will fail too
                 note_failure(self.services, offer, error, generation.id)

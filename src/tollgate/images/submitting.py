@@ -180,7 +180,7 @@ class Submissions:
             except BadRequest as error:
                 last = error
                 break
-        return await self._tracked.fail(generation, job_error(last))
+        return await self._tracked.fail(generation, job_error(last), last)
 
     async def _store_started(self, generation: Generation) -> bool:
         """Store that a call is about to be made; False when the job has ended meanwhile. If the change cannot be

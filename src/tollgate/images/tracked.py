@@ -12,19 +12,22 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tollgate.errors import NotDurable, NotFound, Unavailable
+from tollgate.errors import NotDurable, NotFound, Unavailable, UpstreamTimeout
 from tollgate.images.billing import Terms, charge_of, usage_row
 from tollgate.images.order import Unsaved
 from tollgate.images.state import changes, is_job_id, job_facts, seconds_since, with_state
 from tollgate.ledger import Generation
+from tollgate.ledger.usage_row import outcome_without_answer
 from tollgate.mapping.images.outcome import Outcome
 from tollgate.wire import PENDING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tollgate.errors import TollgateError
     from tollgate.images.calls import Calls, StepAnswer
     from tollgate.ledger import Hold, UsageRow
+    from tollgate.mapping.images.offer import ImageOffer
     from tollgate.services import Services
 
 _TAKE_BACK_SECONDS = (0.0, 1.0, 4.0)
@@ -94,7 +97,7 @@ class TrackedJobs:
 
     def pace(self, generation: Generation) -> tuple[float, ...]:
         """Seconds before each poll of a job, from its provider's file; the last value is for all further polls."""
-        offer = self._services.runtime.current.images.offer(generation.model, generation.provider)
+        offer = self._present_offer(generation)
         return offer.every if offer is not None else (5.0,)
 
     async def stored(self, account_id: str, job_id: str) -> Generation:
@@ -139,10 +142,18 @@ class TrackedJobs:
         charge = charge_of(offer, calls, answer, job_facts(generation, outcome), terms.rates)
         return await self._end(generation, outcome, usage_row(generation, outcome, self.age(generation), offer, charge))
 
-    async def fail(self, generation: Generation, error: str) -> Generation:
-        """End a job without a result, which costs nothing. Raises `Unsaved` when that cannot be stored."""
+    async def fail(self, generation: Generation, error: str, cause: TollgateError | None = None) -> Generation:
+        """End a job without a result, which costs nothing; its row has the outcome and the code of `cause`. Raises
+        `Unsaved` when that cannot be stored."""
         outcome = Outcome("failed", error=error)
-        return await self._end(generation, outcome, usage_row(generation, outcome, self.age(generation)))
+        offer = self._terms(generation.id).offers.get(generation.provider) or self._present_offer(generation)
+        row = usage_row(generation, outcome, self.age(generation), offer)
+        if cause is not None:
+            row.outcome, row.error_code = outcome_without_answer(cause), cause.code
+        return await self._end(generation, outcome, row)
+
+    def _present_offer(self, generation: Generation) -> ImageOffer | None:
+        return self._services.runtime.current.images.offer(generation.model, generation.provider)
 
     def _terms(self, job_id: str) -> Terms:
         """The terms on which this process accepted a job; the present ones if an earlier process did."""
@@ -192,4 +203,5 @@ class TrackedJobs:
         """End a job whose deadline has passed. Raises as `fail` does."""
         assert generation.deadline_at is not None
         seconds = (generation.deadline_at - generation.created_at).total_seconds()
-        return await self.fail(generation, f"the provider did not finish within {seconds:g} s")
+        late = UpstreamTimeout("total", seconds)
+        return await self.fail(generation, f"the provider did not finish within {seconds:g} s", late)
