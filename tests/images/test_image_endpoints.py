@@ -162,8 +162,9 @@ async def test_unknown_fields_of_a_request_are_named(tmp_path):
         assert (made.status_code, made.headers["x-tollgate-dropped"]) == (200, "n, size")
         assert "x-tollgate-dropped" not in (await app.post("/v1/images/generations", JOB)).headers
         strict = await app.post("/v1/images/generations", more, x_tollgate_strict="true")
-        assert (strict.status_code, strict.json()["message"]) == (
+        assert (strict.status_code, strict.headers["x-tollgate-error"], strict.json()["message"]) == (
             400,
+            "cannot_convert",
             "input validation failed: strict mode: an image job has no n, size; what a model takes stands in `input`",
         )
         assert (await rows_by_id(app, tmp_path))[made.headers["x-request-id"]]["lost"] == "n; size"

@@ -18,6 +18,7 @@ from tollgate.images.order import Order, Unsaved
 from tollgate.images.refresher import Refresher
 from tollgate.images.runner import Jobs
 from tollgate.json_bounds import MAX_SMALL_BODY_VALUES, too_many
+from tollgate.mapping import Refused
 from tollgate.services import Reply, dropped_text
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def _order(inbound: Inbound, body: dict[str, Any]) -> Order:
     if webhook and not _ADDRESS.match(webhook):
         raise BadRequest(f'webhook is "{webhook[:100]}", wanted an address such as https://example.com/hook', "webhook")
     if lost and inbound.strict:
-        raise BadRequest(
+        raise Refused(
             f"strict mode: an image job has no {', '.join(lost)}; what a model takes stands in `input`", lost[0]
         )
     return Order(
