@@ -561,6 +561,33 @@ async def test_at_most_three_providers_are_called_to_count_tokens(tmp_path):
     assert (row["attempts"], row["outcome"], row["estimated"]) == (3, "ok", True)
 
 
+async def test_providers_are_asked_for_a_count_in_the_order_of_requests(tmp_path):
+    """Those of equal priority share the counts, one that cools down comes last, and the answer says how many were
+    asked."""
+    speaks = "speaks: {messages: {path: /messages, count_tokens: /count}}\nurl: app://%s\n"
+    requests = {name: [] for name in ("even", "odd")}
+    good = b'{"input_tokens": 7}'
+    async with inprocess(
+        tmp_path,
+        providers={
+            name: provider(name).replace(f"speaks: chat\nurl: app://{name}/chat\n", speaks.replace("%s", name))
+            for name in requests
+        },
+        apps={name: replying(body=good, seen=seen) for name, seen in requests.items()},
+        environ=SECRET,
+    ) as here:
+        for _ in range(40):
+            counted = await here.post("/v1/messages/count_tokens", ASK)
+            assert (counted.json()["input_tokens"], counted.headers["x-tollgate-attempts"]) == (7, "1")
+        assert all(requests.values())
+        for _ in range(here.services.runtime.current.gateway.retry.cooldown_failures):
+            here.services.health.failed("even/up-1", "even", "upstream_failed")
+        requests["even"].clear()
+        for _ in range(20):
+            await here.post("/v1/messages/count_tokens", ASK)
+        assert not requests["even"]
+
+
 @pytest.mark.parametrize("answer, estimated", [(b'{"input_tokens": 7}', False), (b'{"input_tokens": true}', True)])
 async def test_tokens_are_counted_at_the_address_with_the_client_s_query(tmp_path, answer, estimated):
     requests = []

@@ -20,11 +20,12 @@ from tollgate.config.settings import Server
 from tollgate.errors import TollgateError
 from tollgate.ledger import UsageRow
 from tollgate.mapping import Context
-from tollgate.routing import Offer
+from tollgate.routing import Needs, Offer, plan
 from tollgate.services import Inbound, Reply, Services
 from tollgate.upstream import call_to
 
 _MAX_ANSWER = 64 * 1024
+_NATIVE = Needs(native=True)
 
 
 async def count_tokens(services: Services, inbound: Inbound) -> Reply:
@@ -50,11 +51,10 @@ async def count_tokens(services: Services, inbound: Inbound) -> Reply:
         attempts=0,
     )
     most, health = services.runtime.current.gateway.retry.attempts, services.health
-    for route in model.routes:
+    for offer in plan(model, "messages", _NATIVE, health, attempts=most, pinned=keeper).offers:
         if row.attempts == most:  # clients wait for the count before each turn
             break
-        offer = route.offer("messages")
-        if offer is None or not (url := offer.address.count_tokens) or keeper not in (None, offer.provider):
+        if not (url := offer.address.count_tokens):
             continue
         if health.cooling_until(offer.route, offer.provider) > health.now():
             continue  # an estimate at once is better than waiting for a provider that fails
@@ -63,7 +63,11 @@ async def count_tokens(services: Services, inbound: Inbound) -> Reply:
         if counted is not None:
             row.provider, row.upstream_model, row.upstream_protocol = offer.provider, offer.model.upstream, "messages"
             await _record(services, inbound, row)
-            return Reply(200, [(b"x-tollgate-provider", offer.provider.encode())], counted)
+            headers = [
+                (b"x-tollgate-provider", offer.provider.encode()),
+                (b"x-tollgate-attempts", b"%d" % row.attempts),
+            ]
+            return Reply(200, headers, counted)
     counted_here = await tokens.count_request("messages", body, model.facts.encoding, large=large)
     estimated = own_tokens(counted_here, model.routes[0].offers[0].can) if model.routes else counted_here
     row.estimated = True
