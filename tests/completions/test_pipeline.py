@@ -561,6 +561,14 @@ async def test_at_most_three_providers_are_called_to_count_tokens(tmp_path):
     assert (row["attempts"], row["outcome"], row["estimated"]) == (3, "ok", True)
 
 
+async def test_the_row_of_a_token_count_names_the_end_user_and_has_the_metadata(tmp_path):
+    body = {**ASK, "model": "sandbox/echo", "metadata": {"user_id": "u-9", "team": "blue"}}
+    async with inprocess(tmp_path) as here:
+        assert (await here.post("/v1/messages/count_tokens", body)).status_code == 200
+        (row,) = await rows(here, tmp_path)
+    assert (row["end_user"], row["metadata"]) == ("u-9", '{"team":"blue"}')
+
+
 async def test_providers_are_asked_for_a_count_in_the_order_of_requests(tmp_path):
     """Those of equal priority share the counts, one that cools down comes last, and the answer says how many were
     asked."""

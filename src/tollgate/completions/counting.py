@@ -9,6 +9,7 @@ import orjson
 
 from tollgate import tokens
 from tollgate.addresses import with_query
+from tollgate.completions.annotations import end_user, metadata_text
 from tollgate.completions.body import check_fields, read_json
 from tollgate.completions.estimate import own_tokens
 from tollgate.completions.models import model_of
@@ -49,6 +50,8 @@ async def count_tokens(services: Services, inbound: Inbound) -> Reply:
         model=model.id,
         client_protocol="messages",
         attempts=0,
+        end_user=end_user(body, "messages"),
+        metadata=metadata_text(body, "messages"),
     )
     most, health = services.runtime.current.gateway.retry.attempts, services.health
     for offer in plan(model, "messages", _NATIVE, health, attempts=most, pinned=keeper).offers:
