@@ -20,7 +20,7 @@ from tollgate.ledger import CAP_WINDOWS, DEFAULT_ACCOUNT, Account, AccountSums, 
 from tollgate.ledger.administration import Administration
 from tollgate.money import decimal_text
 from tollgate.notations import read_addresses, read_amount, read_endpoints, read_expiry, read_models, read_rate
-from tollgate.passwords import hash_password
+from tollgate.passwords import hash_password, removed_password
 
 _ACCOUNT_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}\Z")
 _LONGEST_NAME = 100
@@ -124,7 +124,7 @@ async def set_password(books: Administration, account_id: str, password: str | N
     """Set the dashboard password; None removes it. All sessions of the account end. Raises `BadRequest` if its length
     is not allowed."""
     try:
-        hashed = await asyncio.to_thread(hash_password, password) if password is not None else ""
+        hashed = await asyncio.to_thread(hash_password, password) if password is not None else removed_password()
     except ValueError as error:
         raise BadRequest(str(error), "password") from None
     return await books.update_account(account_id, password_hash=hashed)

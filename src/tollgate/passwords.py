@@ -18,6 +18,7 @@ _MEMORY = 128 * 1024 * 1024
 SHORTEST, LONGEST = 10, 200
 """Length limits of a password; the upper one limits the cost of hashing."""
 
+_REMOVED = "none$"
 NO_PASSWORD = "scrypt$15$8$1$AAAAAAAAAAAAAAAAAAAAAA==$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
 """A hash that matches no password. It is checked for unknown accounts, so that they take as long as existing ones."""
 
@@ -32,16 +33,28 @@ def hash_password(password: str) -> str:
     )
 
 
+def removed_password() -> str:
+    """The text to store instead of a hash when a password is removed. Each is different: sessions that a password ended
+    would be valid again if the text were the same as before it."""
+    return f"{_REMOVED}{_text(os.urandom(_SALT_BYTES))}"
+
+
+def has_password(stored: str) -> bool:
+    """Whether an account with this stored text has a password."""
+    return bool(stored) and not stored.startswith(_REMOVED)
+
+
 def check_password(password: str, stored: str) -> bool:
     """Whether this is the password of which `stored` is the hash. Always false for an account without a password."""
     if len(password) > LONGEST:
         return False
-    kind, _, rest = (stored or NO_PASSWORD).partition("$")
+    known = has_password(stored)
+    kind, _, rest = (stored if known else NO_PASSWORD).partition("$")
     if kind != "scrypt":
         return False
     log_n, r, p, salt, wanted = rest.split("$")
     found = _scrypt(password, base64.b64decode(salt), int(log_n), int(r), int(p))
-    return hmac.compare_digest(found, base64.b64decode(wanted)) and bool(stored)
+    return hmac.compare_digest(found, base64.b64decode(wanted)) and known
 
 
 def _scrypt(password: str, salt: bytes, log_n: int, r: int, p: int) -> bytes:

@@ -138,6 +138,24 @@ async def test_a_new_password_signs_out_every_other_browser(operator, browser):
     assert (await other.get()).status_code == 303
 
 
+async def test_a_removed_password_ends_sessions_and_revives_none(operator, browser, app):
+    """Those from before the password had the same mark as those after its removal."""
+    from tollgate import accounts
+
+    early = await browser().sign_in()
+    await operator.post("/account/password", page="/account", new=PASSWORD, again=PASSWORD)
+    between = await browser().sign_in()
+    done = await operator.post("/account/password", page="/account", current=PASSWORD, remove="yes")
+    assert done.headers["location"].endswith("done=removed")
+    found = [(await each.get("/keys")).status_code for each in (operator, early, between)]
+    assert found == [200, 303, 303]
+    assert "Set a password" in (await operator.get("/account")).text
+    signing_in = await browser().post("/sign-in", page="/sign-in", account="default", password=PASSWORD)
+    assert signing_in.status_code == 403
+    await accounts.set_password(app.services.ledger, "default", None)  # there is none: also ends what is signed in
+    assert (await operator.get("/keys")).status_code == 303
+
+
 async def test_changing_a_password_requires_the_current_one(operator):
     await operator.post("/account/password", page="/account", new=PASSWORD, again=PASSWORD)
     wrong = await operator.post(

@@ -12,7 +12,7 @@ from tollgate.dashboard.spending import spent_by_day
 from tollgate.dashboard.visit import Visit
 from tollgate.errors import BadRequest
 from tollgate.ledger.reports import Filters
-from tollgate.passwords import LONGEST, SHORTEST
+from tollgate.passwords import LONGEST, SHORTEST, has_password
 
 
 async def credits(visit: Visit) -> Response:
@@ -40,7 +40,7 @@ async def settings(visit: Visit) -> Response:
 async def password(visit: Visit) -> Response:
     """Set, change or remove the password; other sessions end, this one continues."""
     me, form = visit.me, visit.form
-    if me.password_hash:
+    if has_password(me.password_hash):
         if visit.state.throttle.wait(visit.address, me.id):
             return _settings(visit, "Too many tries. Wait some minutes.", 429)
         if not await password_fits(visit, me.id, form["current"], me.password_hash):
@@ -57,4 +57,11 @@ async def password(visit: Visit) -> Response:
 
 
 def _settings(visit: Visit, problem: str = "", status: int = 200) -> Response:
-    return visit.render("account.html", status=status, problem=problem, shortest=SHORTEST, longest=LONGEST)
+    return visit.render(
+        "account.html",
+        status=status,
+        problem=problem,
+        shortest=SHORTEST,
+        longest=LONGEST,
+        has_password=has_password(visit.me.password_hash),
+    )
