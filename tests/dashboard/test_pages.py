@@ -594,6 +594,19 @@ async def test_a_silent_try_is_kept_open(tmp_path, markers, end):
     assert reply.text.rstrip().splitlines()[-1].startswith(end)
 
 
+async def test_a_stopping_gateway_begins_no_try_and_no_image(app, alice):
+    key = app.services.ledger.find_key(await alice.make_key())
+    once = await alice.field("/images", "once")
+    fields = {"key": key.id, "model": "sandbox/echo", "prompt": "hi"}
+    app.services.draining = True
+    whole = await alice.post("/try", page="/try", **fields)
+    streamed = await alice.post("/try/stream", page="/try", **fields)
+    drawn = await alice.post("/images", once=once, page="/images", **(fields | {"model": "sandbox/draw"}))
+    app.services.draining = False
+    assert [each.status_code for each in (whole, streamed, drawn)] == [503] * 3
+    assert not await app.services.ledger.generations.pending()
+
+
 async def test_a_disconnected_try_cancels_the_call_and_frees_its_slot(app, alice):
     secret = await alice.make_key()
     key = await app.services.ledger.update_key(app.services.ledger.find_key(secret).id, max_concurrent=1)

@@ -18,7 +18,7 @@ from tollgate.accounts import KeyView, key_views
 from tollgate.auth import permit
 from tollgate.client_address import address_of
 from tollgate.dashboard.sessions import Session
-from tollgate.errors import BadRequest, NotFound
+from tollgate.errors import BadRequest, NotFound, ShuttingDown
 from tollgate.remembered.bounded import BoundedMemory
 
 if TYPE_CHECKING:
@@ -179,6 +179,13 @@ class Visit:
         if key is not None and key.restricted:
             permit(key, endpoint, self.request.scope, self._proxies)
         return key
+
+    def require_ready(self) -> None:
+        """Raise `Unavailable` where the API refuses requests that spend: while rows cannot be written, and while the
+        gateway stops."""
+        if self.services.draining:
+            raise ShuttingDown()
+        self.ledger.require_ready()
 
     def argument(self, name: str) -> str:
         """A variable part of the path."""

@@ -42,7 +42,7 @@ async def create(visit: Visit) -> Response:
         key = await visit.chosen_key("images")
         if key is None:
             raise BadRequest("choose one of your active keys")
-        visit.ledger.require_ready()  # a provider must not make a picture whose cost cannot be written
+        visit.require_ready()  # a provider must not make a picture whose cost cannot be written
         visit.ledger.require_credits(key)
         with visit.ledger.occupy(key) or nullcontext():
             job = await jobs_of(visit.services).create(

@@ -17,7 +17,7 @@ from tollgate.dashboard.key_list import key_list
 from tollgate.dashboard.visit import Form, Visit
 from tollgate.errors import BadRequest, NotFound, TollgateError
 from tollgate.http import ClientGone, Responder
-from tollgate.public_errors import early_error_events, public_message
+from tollgate.public_errors import public_message, stream_error_events
 from tollgate.services import Inbound, Reply, Services
 
 _MOST_TOKENS = 32_000
@@ -90,23 +90,20 @@ class Streamed(Response):
             if name not in (b"content-length", b"content-type", b"cache-control")
         ]
         responder = Responder(receive, send, extra)
+        server = self._services.runtime.current.gateway.server
         responder.watch_client(scope)
-        silence = self._services.runtime.current.gateway.server.keepalive_comment_seconds
         try:
             try:
                 responder.slot = self._services.ledger.occupy(self._inbound.key)
                 reply = await complete(
                     self._services,
                     self._inbound,
-                    streaming=lambda: responder.keep_alive(silence),
+                    streaming=lambda: responder.keep_alive(server.keepalive_comment_seconds),
                     status_sent=responder.status_sent,
                 )
-            except TollgateError as error:
-                if responder.started:  # by a keep-alive comment
-                    reply = Reply(200, [], early_error_events("chat", error, self._inbound.request_id))
-                else:
-                    reply = Reply(error.status, [], orjson.dumps({"error": {"message": public_message(error)}}))
-            await responder.send(reply)
+                await responder.send(reply)
+            except TollgateError as error:  # also of a stream whose usage row cannot be written
+                await responder.send(_failure(error, responder))
         except ClientGone:
             pass
         except asyncio.CancelledError:
@@ -116,13 +113,21 @@ class Streamed(Response):
             responder.close()
 
 
+def _failure(error: TollgateError, responder: Responder) -> Reply:
+    """The error as JSON; if the stream has begun, if only with a keep-alive comment, as its last event."""
+    if not responder.started:
+        return Reply(error.status, [], orjson.dumps({"error": {"message": public_message(error)}}))
+    own = responder.error_events(error) if responder.answer_begun else b""
+    return Reply(200, [], own or stream_error_events("chat", error))
+
+
 async def _inbound(visit: Visit, *, stream: bool) -> Inbound:
     """The chat request of the form. Raises the same errors as the API."""
     form, services = visit.form, visit.services
     key = await visit.chosen_key("chat")
     if key is None:
         raise NotFound("choose one of your active keys")
-    services.ledger.require_ready()
+    visit.require_ready()
     services.ledger.require_credits(key)
     if not form["prompt"].strip():
         raise BadRequest("write something to send")
