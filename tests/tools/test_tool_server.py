@@ -374,6 +374,17 @@ async def test_a_get_request_returns_the_server_info_or_a_stream(shared_server):
         assert (await http.delete(shared_server.mcp, headers=headers)).status_code == 405
 
 
+async def test_a_listening_client_gets_comments_as_often_as_any_other_stream(tmp_path):
+    async with server(tmp_path, settings="server: {keepalive_comment_seconds: 0.1}\n") as app:
+        headers = {"authorization": f"Bearer {app.key}", "accept": "text/event-stream"}
+        async with (
+            httpx.AsyncClient(timeout=8) as http,  # less than the default interval
+            http.stream("GET", app.mcp, headers=headers) as listening,
+        ):
+            lines = listening.aiter_lines()
+            assert [await anext(lines) for _ in range(6)] == [": listening", ""] * 3
+
+
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "list_models", "arguments": {}}}
 MODERN = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "list_models"}
 ENVELOPE = {

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tollgate.tools")
 
-_COMMENT_SECONDS = 15
 _LISTEN_SECONDS = 600
 """The server is stateless, so a GET stream stays silent; it ends after this time so that none stays open for ever."""
 
@@ -144,10 +143,13 @@ class ToolsApp:
         await answer({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
-            for second in range(_LISTEN_SECONDS):
-                if second % _COMMENT_SECONDS == 0:
+            now = asyncio.get_running_loop().time
+            due, ends = now(), now() + _LISTEN_SECONDS
+            while now() < ends:
+                if now() >= due:
                     await answer({"type": "http.response.body", "body": b": listening\n\n", "more_body": True})
-                done, _pending = await asyncio.wait({gone}, timeout=1)
+                    due = now() + self._server.keepalive_comment_seconds
+                done, _pending = await asyncio.wait({gone}, timeout=min(1.0, max(0.0, due - now())))
                 if done or self.services.draining:
                     break
             if not gone.done():
