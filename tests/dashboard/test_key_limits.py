@@ -119,6 +119,26 @@ async def test_an_expired_key_is_401(app, alice):
     assert "expired" in (await alice.get("/keys")).text
 
 
+@pytest.mark.parametrize("written, revived", [(None, False), ("", True), ("never", True), ("7d", True)])
+async def test_an_expired_key_stays_expired_unless_its_expiry_is_changed(app, alice, written, revived):
+    """The form showed no expiry of such a key, so a new name made it valid for ever."""
+    from datetime import UTC, timedelta
+
+    secret = await alice.make_key(expires="1h")
+    key = app.services.ledger.find_key(secret)
+    ended = datetime.now(UTC) - timedelta(seconds=1)
+    await app.services.ledger.update_key(key.id, expires_at=ended)
+    page = f"/keys/{key.id}"
+    shown = await alice.field(page, "expires")
+    assert shown == f"{ended:%Y-%m-%dT%H:%M}"
+    done = await alice.post(page, page=page, name="renamed", expires=shown if written is None else written)
+    changed = await app.services.ledger.get_key(key.id)
+    assert (done.status_code, changed.name) == (303, "renamed")
+    assert revived or changed.expires_at == ended
+    path, body = REQUESTS["chat"]
+    assert (await app.post(path, body, key=secret)).status_code == (200 if revived else 401)
+
+
 async def test_a_key_is_strict_only_if_created_so(app, alice):
     secret, easy = await alice.make_key(strict="yes"), await alice.make_key()
     assert app.services.ledger.find_key(secret).strict and not app.services.ledger.find_key(easy).strict

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from datetime import UTC, datetime
+from dataclasses import fields, replace
+from datetime import UTC
 
 from starlette.responses import Response
 
@@ -49,11 +49,15 @@ async def one(visit: Visit) -> Response:
 
 
 async def change(visit: Visit) -> Response:
-    """Set the key's limits to those of the form."""
+    """Set the key's limits to those of the form. An expiry that the form has as it was shown stays: otherwise a new
+    name would make an expired key valid again."""
     view = await _mine(visit)
     form = _read_form(visit.form)
+    unchanged = form.expires.strip() == _as_typed(view).expires
+    changed = replace(form, expires="") if unchanged else form
+    only = [each.name for each in fields(KeyForm) if each.name != "expires"] if unchanged else []
     try:
-        await accounts.change_key(visit.ledger, view.key.id, form)
+        await accounts.change_key(visit.ledger, view.key.id, changed, only)
     except BadRequest as error:
         return await _detail(visit, view, form, error)
     return visit.to(f"/keys/{view.key.id}", done="saved")
@@ -113,11 +117,7 @@ def _read_form(form: Form) -> KeyForm:
 def _as_typed(view: KeyView) -> KeyForm:
     """A key's limits in the notation of the form."""
     key = view.key
-    ends = (
-        f"{key.expires_at.astimezone(UTC):%Y-%m-%dT%H:%M}"
-        if key.expires_at and key.expires_at > datetime.now(UTC)
-        else ""
-    )
+    ends = f"{key.expires_at.astimezone(UTC):%Y-%m-%dT%H:%M}" if key.expires_at else ""
     return KeyForm(
         name=key.name,
         models=view.models,
