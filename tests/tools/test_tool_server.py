@@ -374,6 +374,20 @@ async def test_a_get_request_returns_the_server_info_or_a_stream(shared_server):
         assert (await http.delete(shared_server.mcp, headers=headers)).status_code == 405
 
 
+@on_one_server
+async def test_a_message_has_the_content_types_of_other_requests(shared_server):
+    headers = {"authorization": f"Bearer {shared_server.key}"}
+    content = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}).encode()
+    async with httpx.AsyncClient(timeout=60) as http:
+        for kind in (None, "application/json; charset=utf-8", "text/json", "application/vnd.mcp+json"):
+            more = {} if kind is None else {"content-type": kind}
+            listed = await http.post(shared_server.mcp, content=content, headers=headers | more)
+            assert listed.status_code == 200 and len(listed.json()["result"]["tools"]) == 4, kind
+        plain = await http.post(shared_server.mcp, content=content, headers=headers | {"content-type": "text/plain"})
+    assert (plain.status_code, plain.headers["x-tollgate-error"]) == (400, "unsupported_content_type")
+    assert "send application/json" in plain.json()["message"]
+
+
 async def test_a_listening_client_gets_comments_as_often_as_any_other_stream(tmp_path):
     async with server(tmp_path, settings="server: {keepalive_comment_seconds: 0.1}\n") as app:
         headers = {"authorization": f"Bearer {app.key}", "accept": "text/event-stream"}

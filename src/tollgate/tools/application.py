@@ -18,7 +18,7 @@ import orjson
 
 from tollgate.auth import authenticate, permit
 from tollgate.errors import BadRequest, InternalError, MethodNotAllowed, ShuttingDown, TollgateError, Unavailable
-from tollgate.http import SSE_HEADERS, ClientGone, Receive, Scope, Send, headers_of, read_body, unpacked
+from tollgate.http import SSE_HEADERS, ClientGone, Receive, Scope, Send, headers_of, read_body, require_json, unpacked
 from tollgate.json_bounds import MAX_SMALL_BODY_VALUES, too_many
 from tollgate.process.concurrency import shielded
 from tollgate.replies import error_reply
@@ -75,6 +75,7 @@ class ToolsApp:
                     return await self._listen(headers, receive, answer)
                 if scope["method"] != "POST":
                     raise MethodNotAllowed("GET, POST")
+                require_json(headers)
                 limit = self._server.max_small_body_bytes
                 packed = await read_body(receive, headers, limit, place)
                 body = await unpacked(packed, headers, limit, place)
@@ -130,7 +131,7 @@ class ToolsApp:
 
         try:
             await manager.handle_request(
-                {**scope, "headers": _with_accept(scope["headers"]), CALLER: caller}, replay, answer
+                {**scope, "headers": _as_sdk_wants(scope["headers"]), CALLER: caller}, replay, answer
             )
         finally:
             gone.cancel()
@@ -234,12 +235,13 @@ def _requests_progress(message: dict[str, Any], headers: Mapping[str, str]) -> b
     return isinstance(meta, dict) and meta.get("progressToken") is not None
 
 
-def _with_accept(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers, with an Accept header added if there is none: that means anything (RFC 9110), and the SDK would
-    answer 406."""
-    if any(name.lower() == b"accept" for name, _ in headers):
-        return headers
-    return [*headers, (b"accept", b"application/json, text/event-stream")]
+def _as_sdk_wants(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The headers of a message that is JSON, as the SDK requires them: with an Accept header if there is none, which
+    means anything (RFC 9110), and the plain name of the content type."""
+    names = {name.lower() for name, _ in headers}
+    accept = [] if b"accept" in names else [(b"accept", b"application/json, text/event-stream")]
+    others = [header for header in headers if header[0].lower() != b"content-type"]
+    return [*others, *accept, (b"content-type", b"application/json")]
 
 
 async def _disconnected(receive: Receive) -> None:
