@@ -70,7 +70,9 @@ class UsageRow:
         str, "VARCHAR", "wire format of the request to the provider; differs from client_protocol when converted"
     ] = ""
     attempts: Annotated[
-        int, "INTEGER", "providers tried for this request, 1 to 3; 0 if the gateway counted the tokens itself"
+        int,
+        "INTEGER",
+        "providers tried for this request, 1 to 3; 0 if the gateway counted the tokens without asking one",
     ] = 1
     status: Annotated[
         int,
