@@ -49,6 +49,7 @@ StatusAndBody = tuple[int, dict[str, Any] | str]
 
 TEXT = b"text/plain; charset=utf-8"
 _MOST_WAIT_SECONDS = Retry().max_retry_after_seconds
+"""Client libraries do not retry at all if `retry-after` is longer (CLIENTS 3c)."""
 _UNREACHABLE = orjson.dumps({"message": UNAVAILABLE})
 
 _NO_KEY = (

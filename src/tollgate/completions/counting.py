@@ -27,6 +27,7 @@ from tollgate.upstream import call_to
 
 _MAX_ANSWER = 64 * 1024
 _NATIVE = Needs(native=True)
+"""Only routes for the messages format have an endpoint that counts."""
 
 
 async def count_tokens(services: Services, inbound: Inbound) -> Reply:
