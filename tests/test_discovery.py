@@ -359,8 +359,8 @@ async def test_a_list_is_requested_by_the_provider_s_proxy_and_with_its_certific
     monkeypatch.setattr(scene.client, "open", refused)
     await scene.discoverer.refresh()
     [call] = calls
-    assert (call.url, call.proxy, call.verify) == ("app://acme/v1/models", "http://proxy.example:3128", False)
-    assert Path(call.ca_file).resolve() == tmp_path / "own.pem"
+    assert (call.url, call.connection[:2]) == ("app://acme/v1/models", ("http://proxy.example:3128", False))
+    assert Path(call.connection.ca_file).resolve() == tmp_path / "own.pem"
 
 
 def paged_scene(folder: Path, next_page: str) -> Scene:

@@ -182,9 +182,7 @@ class Discoverer:
             b"",
             _BUDGETS,
             auth=discovery.auth,
-            proxy=provider.proxy,
-            verify=provider.verify_tls,
-            ca_file=provider.ca_file,
+            connection=provider.connection,
         )
         async with await self._client.open(call) as answer:
             raw = await answer.read(MAX_BYTES)

@@ -44,13 +44,13 @@ def test_a_ca_file_is_relative_to_the_file_that_names_it(folder: Path, written: 
     (folder / "providers").mkdir(exist_ok=True)
     path.write_text("")
     assert messages_of({"providers/acme.yaml": f"{ACME}ca_file: {written}\n"}, folder) == "it loads\n"
-    assert load_gateway(folder, environ={}).gateway.providers["acme"].ca_file == str(path.resolve())
+    assert load_gateway(folder, environ={}).gateway.providers["acme"].connection.ca_file == str(path.resolve())
 
 
 def test_an_absolute_ca_file_is_kept(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "own.pem").write_text("")
     assert messages_of({"providers/acme.yaml": f"{ACME}ca_file: {tmp_path / 'own.pem'}\n"}, folder) == "it loads\n"
-    assert load_gateway(folder, environ={}).gateway.providers["acme"].ca_file == str(tmp_path / "own.pem")
+    assert load_gateway(folder, environ={}).gateway.providers["acme"].connection.ca_file == str(tmp_path / "own.pem")
 
 
 def test_a_missing_ca_file_is_reported_with_its_place(folder: Path) -> None:

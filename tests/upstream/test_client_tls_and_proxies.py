@@ -14,7 +14,7 @@ from scripted import CHUNKED_HEAD, Peer, Seen, chunked, ok, upstream
 
 from support.waiting import until
 from tollgate.config.authorisation import Authorisation
-from tollgate.config.settings import Timeouts
+from tollgate.config.settings import ConnectionSettings, Timeouts
 from tollgate.errors import UpstreamTimeout, UpstreamUnreachable
 from tollgate.upstream import Call, Client
 from tollgate.upstream.connection import Connection
@@ -28,7 +28,8 @@ def call(url: str, **more) -> Call:
 
 
 async def fetch(client: Client, url: str, **more) -> bytes:
-    async with await client.open(call(url, **more)) as answer:
+    connection = ConnectionSettings(**{name: more.pop(name) for name in ConnectionSettings._fields if name in more})
+    async with await client.open(call(url, connection=connection, **more)) as answer:
         return await answer.read()
 
 
@@ -54,7 +55,7 @@ async def test_an_untrusted_certificate_is_rejected_unless_verification_is_off(
     async with upstream(ok(b"a"), tls=authority.context("127.0.0.1")) as server:
         with pytest.raises(UpstreamUnreachable, match="no trusted certificate"):
             await fetch(client, server.url())
-        assert await fetch(client, server.url(), verify=False) == b"a"
+        assert await fetch(client, server.url(), verify_tls=False) == b"a"
         with pytest.raises(UpstreamUnreachable, match="no trusted certificate"):
             await fetch(client, server.url())
 
@@ -137,11 +138,11 @@ async def test_a_call_cancelled_at_the_end_of_its_tls_handshake_leaks_no_socket(
     monkeypatch.setattr(Connection, "connection_made", connection_made)
     async with upstream(ok(b"a", "connection: close"), tls=authority.context("127.0.0.1")) as server:
         for _ in range(3):
-            leaving.append(asyncio.ensure_future(fetch(client, server.url(), verify=False)))
+            leaving.append(asyncio.ensure_future(fetch(client, server.url(), verify_tls=False)))
             with pytest.raises(asyncio.CancelledError):
                 await leaving[0]
             # the next socket has the descriptor of the closed one
-            done = await asyncio.gather(*(fetch(client, server.url(), verify=False) for _ in range(5)))
+            done = await asyncio.gather(*(fetch(client, server.url(), verify_tls=False) for _ in range(5)))
             assert done == [b"a"] * 5
         await client.close()
         await until(lambda: not server.open)

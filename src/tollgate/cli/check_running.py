@@ -84,10 +84,10 @@ def _store(gateway: Gateway) -> Iterator[Problem]:
 
 def _certificates(gateway: Gateway) -> Iterator[Problem]:
     for provider in gateway.providers.values():
-        if provider.ca_file is None:
+        if (ca_file := provider.connection.ca_file) is None:
             continue
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=provider.ca_file)
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=ca_file)
         except OSError:  # an SSLError is one
             yield provider.document.problem(
                 find(provider.document.root, ["ca_file"]),

@@ -18,7 +18,17 @@ from typing import Any, Literal
 from tollgate.config.authorisation import Auth
 from tollgate.config.load import Document, List, Map, Mark, Node, lookup, text_in
 from tollgate.config.pricing import Pricing
-from tollgate.config.settings import Credits, Dashboard, Fetch, Plugin, Retry, Server, Store, Timeouts
+from tollgate.config.settings import (
+    ConnectionSettings,
+    Credits,
+    Dashboard,
+    Fetch,
+    Plugin,
+    Retry,
+    Server,
+    Store,
+    Timeouts,
+)
 
 
 def _empty() -> Mapping[str, Any]:
@@ -231,9 +241,7 @@ class Provider:
     examples: List | None = None
     priority: int = 0
     weight: int = 1
-    proxy: str | None = None
-    verify_tls: bool = True
-    ca_file: str | None = None
+    connection: ConnectionSettings = ConnectionSettings()
     off: str = ""
 
     def serving(self, model: Model) -> list[Endpoint]:

@@ -19,6 +19,7 @@ from tollgate.config.provider_endpoints import check_address, read_endpoints
 from tollgate.config.provider_model import read_model
 from tollgate.config.reading import Reading
 from tollgate.config.secrets import misplaced, plain_references
+from tollgate.config.settings import ConnectionSettings
 
 SECRET_PLACES = frozenset({"headers", "query", "auth", "vars"})
 """The only keys below which a file may refer to a secret."""
@@ -49,7 +50,7 @@ def read_provider(document: Document, root: Map) -> tuple[Provider, list[Problem
         "edits": reading.edits(top),
         "policies": _policies(reading, top),
         "examples": top.list("examples"),
-        "ca_file": _ca_file(reading, top),
+        "connection": ConnectionSettings(**fields_of(ConnectionSettings, root) | {"ca_file": _ca_file(reading, top)}),
     }
     provider = Provider(**fields_of(Provider, root) | ruled)
     if models := top.map("models"):

@@ -11,7 +11,7 @@ from decimal import Decimal
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tollgate.config.load import Mark
 
@@ -61,6 +61,16 @@ class Timeouts:
     first_byte: float = 120.0
     idle: float = 120.0
     total: float = 900.0
+
+
+class ConnectionSettings(NamedTuple):
+    """How a provider is connected to. A tuple, because each call looks its connections up by it, and a dataclass would
+    compute its hash in Python."""
+
+    proxy: str | None = None
+    """It takes precedence over the environment's; `""` means none."""
+    verify_tls: bool = True
+    ca_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

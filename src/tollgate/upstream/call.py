@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tollgate.config.authorisation import Authorisation
-from tollgate.config.settings import Timeouts
+from tollgate.config.settings import ConnectionSettings, Timeouts
 
 if TYPE_CHECKING:
     from tollgate.mapping.images.offer import ImageOffer
@@ -20,8 +20,7 @@ class Call:
 
     `url` is absolute (http, https or app) and is sent as written, without decoding `%3A`. `headers` are the provider's
     headers and credentials, never the caller's. `host`, `content-length`, `user-agent`, `accept` and
-    `accept-encoding: identity` are added if absent; `auth` adds a signature or a token when the call is sent. `proxy`
-    (the provider's) takes precedence over the environment's; `""` means none.
+    `accept-encoding: identity` are added if absent; `auth` adds a signature or a token when the call is sent.
     """
 
     method: str
@@ -30,13 +29,11 @@ class Call:
     body: bytes = field(default=b"", repr=False)
     timeouts: Timeouts = field(default_factory=Timeouts)
     auth: Authorisation | None = None
-    proxy: str | None = None
-    verify: bool = True
-    ca_file: str | None = None
+    connection: ConnectionSettings = ConnectionSettings()
     sent: bool = False
     """Set by the transport once it has a connection and begins to send: from then on the call may cost something."""
 
 
 def call_to(offer: Offer | ImageOffer, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> Call:
     """A call with the settings of `offer`."""
-    return Call(method, url, headers, body, offer.timeouts, offer.auth, offer.proxy, offer.verify, offer.ca_file)
+    return Call(method, url, headers, body, offer.timeouts, offer.auth, offer.connection)

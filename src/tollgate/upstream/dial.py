@@ -42,7 +42,7 @@ class Origin:
     host: str
     port: int
     proxy: Proxy | None = None
-    verify: bool = True
+    verify_tls: bool = True
     ca_file: str | None = None
 
     @property
@@ -125,7 +125,7 @@ async def _dial(origin: Origin, make: Callable[[], Connection], resolver: Resolv
     try:
         if origin.proxy is not None and origin.secure:
             await _tunnel(sock, origin, origin.proxy)
-        context = await asyncio.to_thread(_tls_context, origin.verify, origin.ca_file) if origin.secure else None
+        context = await asyncio.to_thread(_tls_context, origin.verify_tls, origin.ca_file) if origin.secure else None
     except OSError as error:
         sock.close()
         raise UpstreamUnreachable(f"cannot connect to {origin.label}: {error.strerror or error}") from None

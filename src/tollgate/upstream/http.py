@@ -18,6 +18,7 @@ from types import MappingProxyType
 from urllib.parse import quote
 
 from tollgate import __version__
+from tollgate.config.settings import ConnectionSettings
 from tollgate.errors import UpstreamTimeout, UpstreamUnreachable
 from tollgate.upstream.answer import Answer
 from tollgate.upstream.call import Call
@@ -73,12 +74,12 @@ class HttpTransport:
         self._limit = max_per_origin
         self._idle_seconds = idle_seconds
         self._pools: dict[Origin, Pool] = {}
-        self._routes: dict[tuple[str, str | None, bool, str | None], _Route] = {}
+        self._routes: dict[tuple[str, ConnectionSettings], _Route] = {}
         self._closed = False
 
     async def open(self, call: Call) -> Answer:
         """See `Transport.open`."""
-        route = self._routes.get((call.url, call.proxy, call.verify, call.ca_file)) or self._route(call)
+        route = self._routes.get((call.url, call.connection)) or self._route(call)
         head = _head(call, route)
         pool = route.pool
         loop = asyncio.get_running_loop()
@@ -129,11 +130,12 @@ class HttpTransport:
     def _route(self, call: Call) -> _Route:
         scheme, host, port, target = split_url(call.url)
         secure = scheme == "https"
-        if call.proxy is None:
+        settings = call.connection
+        if settings.proxy is None:
             proxy = self._rules.find(scheme, host, port)
         else:
-            proxy = parse_proxy(call.proxy) if call.proxy else None
-        origin = Origin(secure, host, port, proxy, call.verify, call.ca_file)
+            proxy = parse_proxy(settings.proxy) if settings.proxy else None
+        origin = Origin(secure, host, port, proxy, settings.verify_tls, settings.ca_file)
         pool = self._pools.get(origin)
         if pool is None:
             make = functools.partial(_dial, origin, self._lookups)
@@ -150,7 +152,7 @@ class HttpTransport:
         if len(call.url) <= _LONG:
             if len(self._routes) >= _ROUTES:  # every polled job has its own URL
                 self._routes.clear()
-            self._routes[(call.url, call.proxy, call.verify, call.ca_file)] = route
+            self._routes[call.url, settings] = route
         return route
 
     async def close(self) -> None:

@@ -53,7 +53,7 @@ class Grant:
     url: str
     form: Mapping[str, str]
     call: Call
-    """The upstream call that needs the token; its proxy and TLS settings are used here too."""
+    """The upstream call that needs the token; its connection settings are used here too."""
     headers: Mapping[str, str] = field(default_factory=dict)
     body: str | None = None
     """JSON to post in place of the form."""
@@ -128,9 +128,7 @@ class Tokens:
             headers,
             (urlencode(grant.form) if grant.body is None else grant.body).encode(),
             _BUDGETS,
-            proxy=grant.call.proxy,
-            verify=grant.call.verify,
-            ca_file=grant.call.ca_file,
+            connection=grant.call.connection,
         )
         async with await self._open(call) as answer:
             raw = await answer.read(_MAX_BYTES)

@@ -220,9 +220,7 @@ def _offer(
         errors=around.errors,
         auth=around.auth,
         timeouts=replace(around.timeouts, **model.timeouts),
-        proxy=provider.proxy,
-        verify=provider.verify_tls,
-        ca_file=provider.ca_file,
+        connection=provider.connection,
     )
 
 

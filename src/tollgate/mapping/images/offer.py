@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tollgate.config.image_schema import GIVE_UP
 from tollgate.config.model import StepEncoding, StepFraming
-from tollgate.config.settings import Timeouts
+from tollgate.config.settings import ConnectionSettings, Timeouts
 from tollgate.mapping.hosts import Host
 from tollgate.mapping.http_calls import EVERY, CallRead, Values
 from tollgate.mapping.images.outcome import Outcome, read_outcome
@@ -80,9 +80,7 @@ class ImageOffer:
     query: Mapping[str, str] = field(default_factory=dict)
     """The provider's query parameters, for addresses that are not out of an answer."""
     auth: Any = None
-    proxy: str | None = None
-    verify: bool = True
-    ca_file: str | None = None
+    connection: ConnectionSettings = ConnectionSettings()
 
     @property
     def synchronous(self) -> bool:

@@ -14,7 +14,7 @@ import orjson
 from tollgate.addresses import with_query
 from tollgate.config.authorisation import Authorisation
 from tollgate.config.model import BodyEncoding, Framing, InnerFraming, Model
-from tollgate.config.settings import Timeouts
+from tollgate.config.settings import ConnectionSettings, Timeouts
 from tollgate.forms import FORM, encode_fields
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import UnfitRequest
@@ -109,9 +109,7 @@ class Offer:
     prices_text: str = ""
     """The current prices, for the usage row (prices change, and a row must stay explicable)."""
     auth: Authorisation | None = None
-    proxy: str | None = None
-    verify: bool = True
-    ca_file: str | None = None
+    connection: ConnectionSettings = ConnectionSettings()
     streams: bool = field(init=False)
     """Whether this upstream streams: its mapping has stream rules, its file does not exclude it, and where the
     answer is polled the file has the address of a stream. If not, the whole answer is requested."""

@@ -95,9 +95,7 @@ class Offers:
             own_tariff=tariff,
             prices_text=prices_text(model),
             auth=self._auth,
-            proxy=provider.proxy,
-            verify=provider.verify_tls,
-            ca_file=provider.ca_file,
+            connection=provider.connection,
         )
 
     def _shared(self, headers: dict[str, str]) -> Mapping[str, str]:
