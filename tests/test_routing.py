@@ -226,6 +226,17 @@ def test_a_single_route_is_tried_even_in_cooldown():
     assert tried(model_of_routes(route("a")), health=health) == ["a:chat"]
 
 
+def test_a_caller_that_needs_no_answer_gets_no_route_that_cools_down():
+    clock = Clock()
+    health = Health(Retry(), clock)
+    one, two = model_of_routes(route("a")), model_of_routes(route("a"), route("b"))
+    health.failed("a/large-1", "a", "rate_limited", retry_after=50)
+    assert tried(one, health=health, cooling=False) == []
+    assert tried(two, health=health, cooling=False) == ["b:chat"]
+    clock.at += 51
+    assert tried(one, health=health, cooling=False) == ["a:chat"]
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 2), st.integers(0, 3), st.booleans()),

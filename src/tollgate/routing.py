@@ -107,6 +107,7 @@ def plan(
     *,
     attempts: int = 3,
     pinned: str | None = None,
+    cooling: bool = True,
     rng: Callable[[], float] = random.random,
 ) -> Plan:
     """The offers to try, best first, each of a different route; none when no route can serve this protocol.
@@ -114,10 +115,14 @@ def plan(
     Order: routes that fit the request's needs (others only if none fits, since declared abilities may be out of date),
     the conversation's last route (`sticky`), lower `priority`, the client's own protocol before a converted one, then a
     random order by weight. Routes that cool down come last; if all do, only the one that recovers first is called.
-    `pinned` is the only provider that may answer (it has the state that the request refers to).
+    `pinned` is the only provider that may answer (it has the state that the request refers to). `cooling` False leaves
+    out routes that cool down, for a caller that can do without an answer.
     """
     routes = model.routes if pinned is None else [route for route in model.routes if route.provider == pinned]
     found = [(route, offer) for route in routes if (offer := _serving(route, client_protocol, needs)) is not None]
+    if not cooling and health is not None:
+        now = health.now()
+        found = [(route, offer) for route, offer in found if health.cooling_until(route.key, route.provider) <= now]
     if len(found) < 2:
         return Plan([offer for _, offer in found], 1)
     found = [(route, offer) for route, offer in found if fits(offer, needs)] or found

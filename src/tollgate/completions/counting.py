@@ -54,14 +54,14 @@ async def count_tokens(services: Services, inbound: Inbound) -> Reply:
         end_user=end_user(body, "messages"),
         metadata=metadata_text(body, "messages"),
     )
-    most, health = services.runtime.current.gateway.retry.attempts, services.health
-    for offer in plan(model, "messages", _NATIVE, health, attempts=most, pinned=keeper).offers:
-        if row.attempts == most:  # clients wait for the count before each turn
+    attempts = services.runtime.current.gateway.retry.attempts
+    # clients wait for the count before each turn: an estimate at once is better than waiting for a route that fails
+    routes = plan(model, "messages", _NATIVE, services.health, attempts=attempts, pinned=keeper, cooling=False)
+    for offer in routes.offers:
+        if row.attempts == routes.calls:
             break
         if not (url := offer.address.count_tokens):
             continue
-        if health.cooling_until(offer.route, offer.provider) > health.now():
-            continue  # an estimate at once is better than waiting for a provider that fails
         row.attempts += 1
         counted = await _counted_by(services, inbound, body, offer, url)
         if counted is not None:
