@@ -16,6 +16,7 @@ from support.inprocess import runtime_of
 from support.waiting import until
 from tollgate.discovery import Discoverer
 from tollgate.errors import UpstreamUnreachable
+from tollgate.health import Health
 from tollgate.reload import Reloader
 from tollgate.runtime import RuntimeHolder
 from tollgate.upstream import Client
@@ -73,9 +74,10 @@ class Scene:
         self.client = Client(environ={})
         self.client.register_app("acme", self.lists)
         self.holder = RuntimeHolder(runtime_of(folder, self.environ))
+        self.health = Health()
         self.swaps: list[object] = []
         self.holder.on_swap = self.swaps.append
-        self.discoverer = Discoverer(self.holder, self.client, spread=lambda: 1.0)
+        self.discoverer = Discoverer(self.holder, self.client, self.health, spread=lambda: 1.0)
 
     async def refresh_now(self) -> bool:
         """Refreshes every list, as if it were due."""
@@ -344,6 +346,34 @@ async def test_a_list_is_requested_with_the_provider_s_authorisation(tmp_path):
     await scene.discoverer.refresh()
     assert scene.lists.keys == [hmac.new(b"k", b"/v1/models", "md5").hexdigest()]
     assert "acme/one" in scene.ids()
+
+
+async def test_a_list_that_refuses_our_key_raises_the_alarm_of_a_request_until_it_is_read_again(scene, caplog):
+    def alarms():
+        return [(name, alarm.kind, alarm.message) for name, alarm in scene.health.alarms()]
+
+    for status in (401, 403, 403):
+        scene.lists.status = status
+        await scene.refresh_now()
+        await scene.discoverer.refresh()
+    assert alarms() == [("acme", "key", "the list's address answered 403")]
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+        "provider acme: our key there is refused (the list's address answered 401)"
+    ]
+    assert not scene.health.cooling_until("acme/one", "acme"), "requests may be allowed"
+    scene.lists.status = 500
+    await scene.refresh_now()
+    assert len(alarms()) == 1
+    scene.lists.status = 200
+    await scene.refresh_now()
+    assert alarms() == []
+
+
+async def test_a_good_list_ends_no_alarm_of_requests(scene):
+    await scene.discoverer.refresh()
+    scene.health.failed("acme/one", "acme", "upstream_failed", "no money", alarm="balance")
+    await scene.refresh_now()
+    assert [alarm.kind for _, alarm in scene.health.alarms()] == ["balance"]
 
 
 async def test_a_list_is_requested_by_the_provider_s_proxy_and_with_its_certificates(tmp_path, monkeypatch):

@@ -18,16 +18,19 @@ from typing import TYPE_CHECKING
 import orjson
 
 from tollgate.addresses import with_query
+from tollgate.completions.judging import reported_error
 from tollgate.config.load import Problem
 from tollgate.config.model import Model, rank_of
 from tollgate.config.price_warnings import first_names, lacking
 from tollgate.config.settings import Timeouts
-from tollgate.errors import ConfigErrors, TollgateError
+from tollgate.errors import AlarmKind, ConfigErrors, TollgateError, UpstreamError, UpstreamFailed
+from tollgate.health import record_alarm
 from tollgate.mapping.provider.discover import MAX_PAGES
 from tollgate.runtime import RuntimeHolder, build_runtime
 from tollgate.upstream import Call
 
 if TYPE_CHECKING:
+    from tollgate.health import Health
     from tollgate.mapping.provider import Discovery
     from tollgate.upstream import Client
 
@@ -57,6 +60,8 @@ class ListState:
     """Entries that could not be used."""
     unpriced: tuple[str, ...] = ()
     """Models served free because the list says no price of theirs."""
+    alarms: set[AlarmKind] = field(default_factory=set)
+    """Those that failed attempts raised since the last good one."""
     due: float = 0.0
     failures: int = 0
     source: object = field(default=None, repr=False)
@@ -69,11 +74,13 @@ class Discoverer:
         self,
         holder: RuntimeHolder,
         client: Client,
+        health: Health,
         *,
         spread: Callable[[], float] = lambda: random.uniform(0.9, 1.1),
     ) -> None:
         self._holder = holder
         self._client = client
+        self._health = health
         self._spread = spread
         self.states: dict[str, ListState] = {}
 
@@ -89,7 +96,7 @@ class Discoverer:
         now = asyncio.get_running_loop().time()
         lists = self._lists()
         for name in self.states.keys() - lists.keys():
-            del self.states[name]
+            self._end_alarms(name, self.states.pop(name))
             self._use(name, ())
         due = [name for name, discovery in lists.items() if self._is_due(name, discovery, now)]
         differs = await asyncio.gather(*(self._refresh_one(name, lists[name]) for name in due))
@@ -134,9 +141,13 @@ class Discoverer:
                     reason,
                     exc_info=None if isinstance(error, (TollgateError, _Unusable)) else error,
                 )
+            if isinstance(error, UpstreamError) and error.alarm is not None:
+                state.alarms.add(error.alarm)
+                record_alarm(self._health, log, name, error)
             state.problem, state.failures = reason, state.failures + 1
             state.due = now + min(discovery.every, _FIRST_RETRY * 2 ** min(state.failures - 1, 16)) * self._spread()
             return False
+        self._end_alarms(name, state)
         if state.problem:
             log.info("the list of models of %s is read again", name)
         problems += discovery.unbillable(models, self._holder.current.gateway.credits.rates)
@@ -157,6 +168,11 @@ class Discoverer:
             return False
         self._use(name, models)
         return True
+
+    def _end_alarms(self, name: str, state: ListState) -> None:
+        """End the alarms that the list raised, and no others: it may be readable without a key."""
+        while state.alarms:
+            self._health.end_alarm(name, state.alarms.pop())
 
     def _use(self, name: str, models: tuple[Model, ...]) -> None:
         """Put this list of a provider in force, for the next build."""
@@ -185,9 +201,11 @@ class Discoverer:
             connection=provider.connection,
         )
         async with await self._client.open(call) as answer:
+            if not 200 <= answer.status < 300:
+                error = await reported_error(answer, discovery.errors)
+                message = f"the list's address answered {answer.status}"
+                raise UpstreamFailed(message, upstream_status=answer.status, alarm=error.alarm)
             raw = await answer.read(MAX_BYTES)
-        if answer.status != 200:
-            raise _Unusable(f"the list's address answered {answer.status}")
         try:
             return orjson.loads(raw)
         except orjson.JSONDecodeError:

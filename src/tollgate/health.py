@@ -104,6 +104,13 @@ def record_failure(
     )
 
 
+def record_alarm(health: Health, log: logging.Logger, provider: str, error: UpstreamError) -> None:
+    """Note the alarm of an error, if it has one, of a call beside the requests (a list of models, a token count). No
+    route cools down: a provider may refuse such a call with a key that it accepts for requests."""
+    if error.alarm is not None and health.alarmed(provider, error.alarm, error.message):
+        log.error("%s", alarm_text(provider, error.alarm, error.message))
+
+
 def _one_line(text: str) -> str:
     """A provider's message for the log: on one line, without control characters."""
     return " ".join("".join(character if character.isprintable() else " " for character in text).split())
@@ -182,6 +189,10 @@ class Health:
         if alarm is None:
             return False
         self._providers[provider] = now + max(rest, settings.cooldown_seconds)
+        return self.alarmed(provider, alarm, message)
+
+    def alarmed(self, provider: str, alarm: AlarmKind, message: str) -> bool:
+        """A call to the provider failed for a reason that only the operator can fix. Returns True if that is new."""
         known = self._alarms.get((provider, alarm))
         if known is None:
             self._alarms[provider, alarm] = Alarm(alarm, message[:300], self._wall())
@@ -189,6 +200,10 @@ class Health:
         known.count += 1
         known.message = message[:300]
         return False
+
+    def end_alarm(self, provider: str, alarm: AlarmKind) -> None:
+        """A call for which the alarm was raised is successful again."""
+        self._alarms.pop((provider, alarm), None)
 
     def to_log(self, route: str) -> int:
         """The number of unlogged failures of the route if one may be logged now, else 0. They then count as logged."""

@@ -149,7 +149,7 @@ async def _opened(
     await ledger.serve_admin()
     services = _services(replace(runtime, gateway=at_ports(runtime.gateway)), ledger)
     services.runtime.on_swap = partial(_use, services)
-    discoverer = Discoverer(services.runtime, services.client)
+    discoverer = Discoverer(services.runtime, services.client, services.health)
     reloader = Reloader(services.runtime, path, adjust=lambda read: at_ports(adjust(read)))
     app = App(services)
     app.mount("/v1/images/mcp", ToolsApp(services), below=False)

@@ -561,6 +561,24 @@ async def test_at_most_three_providers_are_called_to_count_tokens(tmp_path):
     assert (row["attempts"], row["outcome"], row["estimated"]) == (3, "ok", True)
 
 
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_token_count_that_refuses_our_key_raises_the_alarm_of_a_request(tmp_path, caplog, status):
+    acme = provider("acme").replace(
+        "speaks: chat\nurl: app://acme/chat\n",
+        "speaks: {messages: {path: /messages, count_tokens: /count}}\nurl: app://acme\n",
+    )
+    refusal = replying(status, b'{"error": {"message": "bad key"}}')
+    async with inprocess(tmp_path, providers={"acme": acme}, apps={"acme": refusal}, environ=SECRET) as here:
+        for _ in range(2):
+            counted = await here.post("/v1/messages/count_tokens", ASK)
+            assert (counted.status_code, counted.headers["x-tollgate-estimated"]) == (200, "true")
+        assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+            "provider acme: our key there is refused (bad key)"
+        ]
+        text = (await here.get("/metrics")).text
+        assert "tollgate_alarms 1.0" in text and "tollgate_routes_cooling 0.0" in text
+
+
 async def test_the_row_of_a_token_count_names_the_end_user_and_has_the_metadata(tmp_path):
     body = {**ASK, "model": "sandbox/echo", "metadata": {"user_id": "u-9", "team": "blue"}}
     async with inprocess(tmp_path) as here:

@@ -3,6 +3,7 @@ leaves a usage row."""
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import orjson
@@ -12,18 +13,22 @@ from tollgate.addresses import with_query
 from tollgate.completions.annotations import end_user, metadata_text
 from tollgate.completions.body import check_fields, read_json
 from tollgate.completions.estimate import own_tokens
+from tollgate.completions.judging import reported_error
 from tollgate.completions.models import model_of
 from tollgate.completions.native import native_body, native_document
 from tollgate.completions.off_loop import is_large, is_long, run_off_loop
 from tollgate.completions.state_ids import referenced_ids
 from tollgate.completions.stateful import provider_for
 from tollgate.config.settings import Server
-from tollgate.errors import TollgateError
+from tollgate.errors import TollgateError, UpstreamError
+from tollgate.health import record_alarm
 from tollgate.ledger import UsageRow
 from tollgate.mapping import Context
 from tollgate.routing import Needs, Offer, plan
 from tollgate.services import Inbound, Reply, Services
 from tollgate.upstream import call_to
+
+log = logging.getLogger("tollgate.completions")
 
 _MAX_ANSWER = 64 * 1024
 _NATIVE = Needs(native=True)
@@ -102,12 +107,16 @@ async def _counted_by(
     call = call_to(offer, "POST", with_query(url, inbound.query), offer.headers(inbound.headers, native=True), raw)
     try:
         async with await services.client.open(call) as answer:
+            if not 200 <= answer.status < 300:
+                raise await reported_error(answer, offer.errors)
             counted = await answer.read(_MAX_ANSWER)
-            number = orjson.loads(counted).get("input_tokens")
-            good = answer.status == 200 and type(number) is int and number >= 0
+        number = orjson.loads(counted).get("input_tokens")
+    except UpstreamError as error:
+        record_alarm(services.health, log, offer.provider, error)
+        return None
     except (TollgateError, orjson.JSONDecodeError, AttributeError):
         return None
-    return counted if good else None
+    return counted if type(number) is int and number >= 0 else None
 
 
 def _request(inbound: Inbound, body: dict[str, Any], offer: Offer) -> bytes:

@@ -15,6 +15,7 @@ from tollgate.completions.native import parsed_answer
 from tollgate.errors import TollgateError, UpstreamError, UpstreamFailed
 from tollgate.json_bounds import too_many
 from tollgate.mapping import MappingFailure
+from tollgate.mapping.provider.errors import ErrorRules
 from tollgate.routing import Offer
 from tollgate.upstream import MAX_ERROR_BYTES, Answer, error_body
 
@@ -40,7 +41,7 @@ async def check_head(answer: Answer, offer: Offer, *, stream: bool) -> None:
     """Raises `AttemptFailed` for an error status, or for an answer that is not the stream that was asked for."""
     try:
         if not 200 <= answer.status < 300:
-            raise await _refused(answer, offer)
+            raise AttemptFailed(await reported_error(answer, offer.errors))
         if stream and not _is_stream(answer, offer):
             raise await _not_a_stream(answer, offer)
     except BaseException:  # also when the client leaves while the error body is read
@@ -121,16 +122,17 @@ def unusable(why: str, status: int) -> AttemptFailed:
     return AttemptFailed(UpstreamFailed(why, upstream_status=status))
 
 
-async def _refused(answer: Answer, offer: Offer) -> AttemptFailed:
+async def reported_error(answer: Answer, rules: ErrorRules) -> UpstreamError:
+    """The error of an answer whose status is no success."""
     body: Any
     raw = await error_body(answer)
     try:
         body, _ = parsed_answer(raw)
     except orjson.JSONDecodeError:
         body = raw.decode("utf-8", "replace")
-    verdict = offer.errors.judge(answer.status, answer.headers, body)
+    verdict = rules.judge(answer.status, answer.headers, body)
     assert verdict is not None
-    return AttemptFailed(verdict.error(body))
+    return verdict.error(body)
 
 
 async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:

@@ -79,7 +79,7 @@ def compile_provider(
     signing = compile_signing(pieces, provider)
     token_request = compile_token_request(pieces)
     auth = compile_auth(pieces, provider, signing, token_request)
-    discovery = compile_discovery(pieces, headers, query_of(pieces, query, {}), auth)
+    discovery = compile_discovery(pieces, headers, query_of(pieces, query, {}), auth, errors)
     image_headers = partial(headers_without_request, headers, {"vars": pieces.variables, "secret": pieces.secrets})
     images = compile_images(
         pieces, Surroundings(errors, image_headers, budgets, auth, partial(query_of, pieces, query))

@@ -25,6 +25,7 @@ from tollgate.config.reading import Reading
 from tollgate.config.shape import check_shape
 from tollgate.errors import UpstreamFailed
 from tollgate.mapping.failures import MappingFailure
+from tollgate.mapping.provider.errors import ErrorRules
 from tollgate.mapping.provider.headers import Headers, compile_headers, headers_without_request
 from tollgate.money import decimal_of, decimal_text
 from tollgate.wording import nearest_or_all
@@ -50,6 +51,7 @@ class Discovery:
     """The provider's query parameters, also those of further pages."""
     every: float
     auth: Authorisation | None
+    errors: ErrorRules
     _list: Read
     _model: Template
     _when: Read | None
@@ -177,7 +179,7 @@ def _fields(entry: Any) -> str:
 
 
 def compile_discovery(
-    pieces: Pieces, headers: Headers, query: Mapping[str, str], auth: Authorisation | None
+    pieces: Pieces, headers: Headers, query: Mapping[str, str], auth: Authorisation | None, errors: ErrorRules
 ) -> Discovery | None:
     """The `discover:` block of a provider, or None; its list is requested with the provider's own authorisation.
     Mistakes go to `pieces`."""
@@ -210,6 +212,7 @@ def compile_discovery(
         query,
         Fields(node).number("every", DISCOVER_EVERY),
         auth,
+        errors,
         entries,
         model,
         test,
