@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tollgate.config.settings import Server
-from tollgate.tools.guard import allowed_hosts, refuse
+from tollgate.tools.guard import HostRefused, OriginRefused, allowed_hosts, require_own
 
 SERVER = Server(
     bind=("0.0.0.0:8787", "10.0.0.5:8787", "unix:/run/t.sock"),
@@ -63,5 +63,9 @@ def test_a_gateway_allows_its_addresses_and_loopback():
     ],
 )
 def test_requests_of_other_hosts_and_origins_are_rejected(headers, status):
-    rejection = refuse(headers, HOSTS, ("https://app.example",))
-    assert (rejection and rejection[0]) == status
+    rejected = None
+    try:
+        require_own(headers, HOSTS, ("https://app.example",))
+    except (HostRefused, OriginRefused) as error:
+        rejected = error.status
+    assert rejected == status

@@ -307,20 +307,32 @@ async def test_a_key_may_be_in_the_x_api_key_header(shared_server):
 
 @on_one_server
 @pytest.mark.parametrize(
-    ("host", "status"),
-    [("gw.example", 200), ("old.example:8443", 200), ("localhost:9", 200), ("evil.example", 421)],
+    ("host", "status", "word"),
+    [
+        ("gw.example", 200, None),
+        ("old.example:8443", 200, None),
+        ("localhost:9", 200, None),
+        ("evil.example", 421, "host_refused"),
+    ],
 )
-async def test_only_the_gateway_s_own_hosts_are_served(shared_server, host, status):
-    assert (await post(shared_server, host=host)).status_code == status
+async def test_only_the_gateway_s_own_hosts_are_served(shared_server, host, status, word):
+    reply = await post(shared_server, host=host)
+    assert (reply.status_code, reply.headers.get("x-tollgate-error")) == (status, word)
 
 
 @on_one_server
 @pytest.mark.parametrize(
-    ("origin", "status"),
-    [("https://gw.example", 200), ("http://localhost:3000", 200), ("https://evil.example", 403), ("null", 403)],
+    ("origin", "status", "word"),
+    [
+        ("https://gw.example", 200, None),
+        ("http://localhost:3000", 200, None),
+        ("https://evil.example", 403, "origin_refused"),
+        ("null", 403, "origin_refused"),
+    ],
 )
-async def test_only_the_gateway_s_own_origins_are_served(shared_server, origin, status):
-    assert (await post(shared_server, origin=origin)).status_code == status
+async def test_only_the_gateway_s_own_origins_are_served(shared_server, origin, status, word):
+    reply = await post(shared_server, origin=origin)
+    assert (reply.status_code, reply.headers.get("x-tollgate-error")) == (status, word)
 
 
 @on_one_server

@@ -24,7 +24,7 @@ from tollgate.process.concurrency import shielded
 from tollgate.replies import error_reply
 from tollgate.services import CLIENT_LEFT, Reply, Services, new_request_id
 from tollgate.tools.calls import CALLER, NAME, VERSION, Caller
-from tollgate.tools.guard import allowed_hosts, refuse
+from tollgate.tools.guard import allowed_hosts, require_own
 
 if TYPE_CHECKING:
     from tollgate.config.settings import Server
@@ -68,20 +68,17 @@ class ToolsApp:
         headers = headers_of(scope)
         place = self.services.room.place()
         try:
-            refused = refuse(headers, allowed_hosts(self._server), self._server.cors_origins)
-            if refused is None:
-                key = self._admit(scope, headers)
-                if scope["method"] == "GET":
-                    return await self._listen(headers, receive, answer)
-                if scope["method"] != "POST":
-                    raise MethodNotAllowed("GET, POST")
-                require_json(headers)
-                limit = self._server.max_small_body_bytes
-                packed = await read_body(receive, headers, limit, place)
-                body = await unpacked(packed, headers, limit, place)
-                return await self._post(scope, headers, Caller(key, answer.request_id), body, receive, answer)
-            status, words = refused
-            reply = Reply(status, [], words.encode(), media_type=b"text/plain")
+            require_own(headers, allowed_hosts(self._server), self._server.cors_origins)
+            key = self._admit(scope, headers)
+            if scope["method"] == "GET":
+                return await self._listen(headers, receive, answer)
+            if scope["method"] != "POST":
+                raise MethodNotAllowed("GET, POST")
+            require_json(headers)
+            limit = self._server.max_small_body_bytes
+            packed = await read_body(receive, headers, limit, place)
+            body = await unpacked(packed, headers, limit, place)
+            return await self._post(scope, headers, Caller(key, answer.request_id), body, receive, answer)
         except TollgateError as error:
             self.services.metrics.refused[error.code] += 1
             most_wait = self.services.runtime.current.gateway.retry.max_retry_after_seconds

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tollgate.cors import admits
+from tollgate.errors import PermissionDenied
 
 if TYPE_CHECKING:
     from tollgate.config.settings import Server
@@ -28,17 +29,26 @@ def allowed_hosts(server: Server) -> frozenset[str]:
     return frozenset(names - _EVERYWHERE) | _OWN
 
 
-def refuse(headers: Mapping[str, str], hosts: frozenset[str], origins: tuple[str, ...] = ()) -> tuple[int, str] | None:
-    """The status and text with which a request is refused; None for one that is allowed.
+class HostRefused(PermissionDenied):
+    """The Host of a request is not ours."""
 
-    421: its Host is not ours. 403: its Origin is not ours and not among `origins`.
-    """
+    status = 421
+    code = "host_refused"
+
+
+class OriginRefused(PermissionDenied):
+    """The Origin of a request is not ours, and not an allowed one."""
+
+    code = "origin_refused"
+
+
+def require_own(headers: Mapping[str, str], hosts: frozenset[str], origins: tuple[str, ...] = ()) -> None:
+    """Raises `HostRefused` or `OriginRefused` for a request that may not use the tool server."""
     if _named(headers.get("host", "")) not in hosts:
-        return 421, "Invalid Host header"
+        raise HostRefused("Invalid Host header")
     origin = headers.get("origin")
     if origin is not None and _named(origin.partition("://")[2]) not in hosts and not admits(origins, origin):
-        return 403, "Invalid Origin header"
-    return None
+        raise OriginRefused("Invalid Origin header")
 
 
 def _named(authority: str) -> str:
