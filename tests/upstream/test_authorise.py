@@ -22,7 +22,7 @@ from support.waiting import until
 from tollgate.config.authorisation import CALL_FIELDS, Authorisation
 from tollgate.errors import UpstreamError, UpstreamFailed
 from tollgate.upstream import Call, Client
-from tollgate.upstream.oauth import Grant, Tokens
+from tollgate.upstream.oauth import EARLY, RENEWAL_PAUSE, Grant, Tokens
 from tollgate.upstream.sigv4 import Credentials, sign
 
 # The vendor's documented example keys. The signatures below were computed by its own library (botocore 1.34.22).
@@ -427,6 +427,36 @@ async def test_a_token_is_used_while_it_is_renewed_early(client: Client) -> None
             await until(lambda: not tokens._mints)
             assert len(issuer.forms) == requested + more
         assert await get() == "token-6"
+
+
+async def test_a_failed_renewal_is_tried_again_after_a_pause_while_the_token_is_valid(client: Client) -> None:
+    """Each call requested a token of an issuer that was failing."""
+    issuer = Issuer()
+    now = [1000.0]
+    async with upstream(issuer) as address:
+        tokens = Tokens(client.open, lambda: now[0])
+
+        async def get() -> str:
+            token = await tokens.get("k", lambda: Grant(address.url(), {"a": "b"}, Call("POST", "http://x")))
+            await until(lambda: not tokens._mints)
+            return token
+
+        assert await get() == "token-1"
+        now[0] += 3600 - EARLY
+        issuer.status = 500
+        for pause, requested in ((0, 2), (RENEWAL_PAUSE - 1, 2), (1, 3), (1, 3)):
+            now[0] += pause
+            assert await get() == "token-1"
+            assert len(issuer.forms) == requested
+        now[0] += RENEWAL_PAUSE
+        issuer.status = 200
+        assert [await get(), await get()] == ["token-1", "token-4"]
+        issuer.status = 500
+        now[0] += 3600 - RENEWAL_PAUSE / 2
+        assert await get() == "token-4"
+        now[0] += RENEWAL_PAUSE / 2
+        with pytest.raises(UpstreamFailed, match="answered 500"):  # the pause does not outlive the token
+            await get()
 
 
 async def test_a_rejected_token_is_not_used_again(client: Client) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -24,6 +24,9 @@ from tollgate.upstream.call import Call
 
 EARLY = 300.0
 """A token is renewed this many seconds before it expires, or after four fifths of its lifetime if that is later."""
+
+RENEWAL_PAUSE = 10.0
+"""Seconds after a failed renewal in which the token, while it is valid, is not renewed again: every call would try."""
 
 _DEFAULT_LIFETIME = 3600
 _MILLISECONDS = 1e11
@@ -113,8 +116,12 @@ class Tokens:
 
     def _minted(self, key: object, done: asyncio.Task[Token]) -> None:
         self._mints.pop(key, None)
-        if not done.cancelled() and done.exception() is None:
+        if done.cancelled():
+            return
+        if done.exception() is None:
             self._tokens[key] = done.result()
+        elif (token := self._tokens.get(key)) is not None:
+            self._tokens[key] = replace(token, renew_at=min(self._clock() + RENEWAL_PAUSE, token.ends_at))
 
     async def _mint(self, wanted: Callable[[], Grant]) -> Token:
         # in a thread: reading a private key takes 100 ms or more, and its file may be on a slow disk
