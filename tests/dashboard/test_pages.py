@@ -24,7 +24,7 @@ from tollgate.dashboard.pages import tryit
 from tollgate.dashboard.pages.usage import RANGES, Download
 from tollgate.dashboard.usage_report import bucket_starts
 from tollgate.ledger import KEY_ENDPOINTS, UsageRow
-from tollgate.services import Inbound
+from tollgate.services import CLIENT_LEFT, Inbound
 
 from .browser import text_of
 from .conftest import browsers, chat_sender, gateway, user
@@ -624,6 +624,7 @@ async def test_a_disconnected_try_cancels_the_call_and_frees_its_slot(app, alice
         await tryit.Streamed(app.services, inbound)({"type": "http"}, receive, send)
     assert not asyncio.current_task().cancelling(), "the next request on the connection can be served"
     assert not sent
+    assert app.services.metrics.requests["chat", CLIENT_LEFT] == 1
     app.services.ledger.occupy(key).leave()
     await app.services.settlements.drain(SECONDS)
     await app.services.ledger.settle()
@@ -659,6 +660,29 @@ async def test_a_failed_try_shows_the_reason(app, alice, fields, status, message
     assert whole.status_code == status and message in text_of(whole)
     streamed = await alice.post("/try/stream", page="/try", **form)
     assert message in streamed.json()["error"]["message"]
+
+
+async def test_tries_are_counted_in_the_metrics_like_requests(app, alice):
+    key = app.services.ledger.find_key(await alice.make_key())
+    form = {"key": key.id, "model": "sandbox/echo", "prompt": "hi"}
+    metrics = app.services.metrics
+    before = dict(metrics.requests)
+    for place in ("/try", "/try/stream"):
+        for more in ({}, {"model": "acme/none"}, {"prompt": ""}):
+            await alice.post(place, page="/try", **form | more)
+    counted = {counter: number - before.get(counter, 0) for counter, number in metrics.requests.items()}
+    assert (counted["chat", 200], counted["chat", 400], metrics.running) == (2, 4, 0)
+    assert (metrics.refused["model_not_found"], metrics.refused["invalid_request"]) == (2, 2)
+
+
+async def test_a_try_that_fails_unexpectedly_is_counted_as_500(app, alice, monkeypatch):
+    async def broken(*_, **__):
+        raise ValueError("a bug")
+
+    key = app.services.ledger.find_key(await alice.make_key())
+    monkeypatch.setattr(tryit, "complete", broken)
+    assert (await alice.post("/try", page="/try", key=key.id, model="sandbox/echo", prompt="hi")).status_code == 500
+    assert app.services.metrics.requests["chat", 500] == 1
 
 
 PARTS = [{"type": "thinking", "thinking": [{"type": "text", "text": "so far"}]}, {"type": "text", "text": "so good"}, 7]

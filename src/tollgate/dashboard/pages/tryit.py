@@ -4,8 +4,9 @@ rows are real."""
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Self
 
 import orjson
 from starlette.responses import JSONResponse, Response
@@ -15,10 +16,10 @@ from tollgate.catalog import access_of, may_use
 from tollgate.completions import complete
 from tollgate.dashboard.key_list import key_list
 from tollgate.dashboard.visit import Form, Visit
-from tollgate.errors import BadRequest, NotFound, TollgateError
+from tollgate.errors import BadRequest, InternalError, NotFound, TollgateError
 from tollgate.http import ClientGone, Responder
 from tollgate.public_errors import public_message, stream_error_events
-from tollgate.services import Inbound, Reply, Services
+from tollgate.services import CLIENT_LEFT, Inbound, Reply, Services
 
 _MOST_TOKENS = 32_000
 
@@ -30,12 +31,15 @@ async def show(visit: Visit) -> Response:
 
 async def answer(visit: Visit) -> Response:
     """The whole answer on a page, for browsers without scripts."""
-    try:
-        inbound = await _inbound(visit, stream=False)
-        with visit.ledger.occupy(inbound.key) or nullcontext():
-            reply = await complete(visit.services, inbound)
-    except TollgateError as error:
-        return await _form(visit, visit.form, error=error)
+    with _Counted(visit.services) as counted:
+        try:
+            inbound = await _inbound(visit, stream=False)
+            with visit.ledger.occupy(inbound.key) or nullcontext():
+                reply = await complete(visit.services, inbound)
+            counted.status = reply.status
+        except TollgateError as error:
+            counted.refused(error)
+            return await _form(visit, visit.form, error=error)
     answered = orjson.loads(reply.body)
     headers = {name.decode(): value.decode("latin-1") for name, value in reply.headers}
     message = _message(answered)
@@ -70,7 +74,33 @@ async def stream(visit: Visit) -> Response:
     try:
         return Streamed(visit.services, await _inbound(visit, stream=True))
     except TollgateError as error:
+        with _Counted(visit.services) as counted:
+            counted.refused(error)
         return JSONResponse({"error": {"message": error.message}}, error.status)
+
+
+class _Counted:
+    """Counts a try in the metrics, like a request to the chat endpoint."""
+
+    def __init__(self, services: Services) -> None:
+        self._metrics = services.metrics
+        self.status = CLIENT_LEFT
+
+    def refused(self, error: TollgateError) -> None:
+        """The try ends with this error."""
+        self.status = error.status
+        self._metrics.refused[error.code] += 1
+
+    def __enter__(self) -> Self:
+        self._began = time.monotonic()
+        self._metrics.running += 1
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, Exception):
+            self.status = InternalError.status
+        self._metrics.running -= 1
+        self._metrics.count_reply("chat", self.status, time.monotonic() - self._began)
 
 
 class Streamed(Response):
@@ -92,25 +122,28 @@ class Streamed(Response):
         responder = Responder(receive, send, extra)
         server = self._services.runtime.current.gateway.server
         responder.watch_client(scope)
-        try:
+        with _Counted(self._services) as counted:
             try:
-                responder.slot = self._services.ledger.occupy(self._inbound.key)
-                reply = await complete(
-                    self._services,
-                    self._inbound,
-                    streaming=lambda: responder.keep_alive(server.keepalive_comment_seconds),
-                    status_sent=responder.status_sent,
-                )
-                await responder.send(reply)
-            except TollgateError as error:  # also of a stream whose usage row cannot be written
-                await responder.send(_failure(error, responder))
-        except ClientGone:
-            pass
-        except asyncio.CancelledError:
-            if not responder.recovers():
-                raise
-        finally:
-            responder.close()
+                try:
+                    responder.slot = self._services.ledger.occupy(self._inbound.key)
+                    reply = await complete(
+                        self._services,
+                        self._inbound,
+                        streaming=lambda: responder.keep_alive(server.keepalive_comment_seconds),
+                        status_sent=responder.status_sent,
+                    )
+                    await responder.send(reply)
+                except TollgateError as error:  # also of a stream whose usage row cannot be written
+                    counted.refused(error)
+                    await responder.send(_failure(error, responder))
+                counted.status = responder.status
+            except ClientGone:
+                pass
+            except asyncio.CancelledError:
+                if not responder.recovers():
+                    raise
+            finally:
+                responder.close()
 
 
 def _failure(error: TollgateError, responder: Responder) -> Reply:
