@@ -226,7 +226,13 @@ def test_results_that_are_copied_or_of_one_model_may_have_any_fields():
         (
             'price: {price: "0.04"}',
             'price: {price: "0.04", by: [$input.a], table: {a: "-1"}}',
-            'acme.yaml:12:55: models.acme/draw.price.table.a: found "-1", wanted an exact decimal such as "0.03"',
+            'acme.yaml:12:55: models.acme/draw.price.table.a: found "-1", wanted zero or more',
+        ),
+        (
+            'price: {price: "0.04"}',
+            'price: {price: "0.04", further: 3e-2}',
+            'acme.yaml:12:37: models.acme/draw.price.further: found 3e-2, wanted an exact decimal such as "0.30" '
+            + '(write "0.03")',
         ),
         (
             'price: {price: "0.04"}',
@@ -276,6 +282,7 @@ def test_results_that_are_copied_or_of_one_model_may_have_any_fields():
         "table without by",
         "table too deep",
         "price below zero",
+        "price with an exponent",
         "unknown name in a price",
         "schema",
         "example",

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from tollgate.config.forgotten_dollar import forgotten_path
 from tollgate.config.load import List, Node, Scalar
+from tollgate.config.prices import read_decimal
+from tollgate.config.reading import Reading
 from tollgate.config.shape import found
 from tollgate.mapping.context import Context
 from tollgate.mapping.hosts import Host, read_host
@@ -113,16 +115,13 @@ class CallPieces:
         return match[1].upper(), url, declared
 
     def decimal(self, node: Node | None, path: str) -> Decimal | None:
-        """An exact decimal of zero or more."""
+        """An exact decimal of zero or more, written as prices of tokens are."""
         if node is None:
             return None
-        try:
-            value = decimal_of(node.text.strip()) if isinstance(node, Scalar) else None
-        except ValueError:
-            value = None
-        if value is None or value < 0:
-            self.mistake(node, f'found {found(node)}, wanted an exact decimal such as "0.03"', path)
-            return None
+        reading = Reading(self._pieces.document)
+        value = read_decimal(reading, node, path)
+        for problem in reading.problems:
+            self._pieces.note(problem)
         return value
 
     def _hosts(self, node: Node | None, path: str) -> tuple[Host, ...] | None:

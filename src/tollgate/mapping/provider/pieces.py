@@ -78,9 +78,12 @@ class Pieces:
         return self._made[key][1]
 
     def mistake(self, at: Node | Mark, message: str, path: str = "", hint: str = "") -> None:
-        """Note a mistake, once: a step that a model changes in one key is compiled again with all other keys."""
-        problem = self.document.problem(at, message, path=path, hint=hint)
-        if not any(known.mark == problem.mark and known.message == message for known in self.problems):
+        """Note a mistake."""
+        self.note(self.document.problem(at, message, path=path, hint=hint))
+
+    def note(self, problem: Problem) -> None:
+        """Note a problem, once: a step that a model changes in one key is compiled again with all other keys."""
+        if not any(known.mark == problem.mark and known.message == problem.message for known in self.problems):
             self.problems.append(problem)
 
     def warn(self, at: Node | Mark, message: str, path: str, hint: str) -> None:
