@@ -49,7 +49,7 @@ def answer(body: dict[str, Any]) -> Answer:
         elif kind == "tool_use":
             a.calls.append(Call(b["id"], b["name"], b["input"]))
         elif kind == "compaction":
-            a.text += b.get("content") or ""
+            a.reasoning += b.get("content") or ""
     return a
 
 
@@ -78,6 +78,8 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
                 b["thinking"] += d["thinking"]
             elif d["type"] == "input_json_delta":
                 b["json"] += d["partial_json"]
+            elif d["type"] == "compaction_delta":
+                b["content"] = d["content"]
             elif d["type"] == "citations_delta":
                 b["citations"] = [*(b.get("citations") or []), d["citation"]]
         elif kind == "message_delta":
@@ -92,8 +94,7 @@ def stream(events: list[tuple[str | None, Any]]) -> Answer:
     for b in blocks.values():
         if b["type"] == "tool_use":
             b["input"] = parsed(b["json"]) if b["json"] else b.get("input") or {}
-        if b["type"] != "compaction":
-            content.append(b)
+        content.append(b)
     told = usage if started else None
     a = answer({"content": content, "stop_reason": stop, "stop_details": details, "usage": told, **guard})
     a.error = error
