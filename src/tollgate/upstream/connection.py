@@ -31,7 +31,7 @@ class _Malformed(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """Created by a dialer for a pool. `answered` is set when the first byte of the current answer has arrived; `served`
+    """Created by `dial` for a pool. `answered` is set when the first byte of the current answer has arrived; `served`
     counts the completed answers."""
 
     def __init__(self, pool: Pool, label: str) -> None:

@@ -16,12 +16,16 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from itertools import chain, zip_longest
+from typing import TYPE_CHECKING
 
 from tollgate.errors import OutOfSockets, UpstreamUnreachable
 from tollgate.process import descriptors
 from tollgate.process.concurrency import shielded
 from tollgate.upstream.connection import Connection
 from tollgate.upstream.proxies import Proxy
+
+if TYPE_CHECKING:
+    from tollgate.upstream.pool import Pool
 
 log = logging.getLogger("tollgate.upstream")
 
@@ -105,18 +109,18 @@ class Lookups:
             running.cancel()
 
 
-async def dial(origin: Origin, make: Callable[[], Connection], resolver: Resolve = resolve) -> Connection:
-    """Connect to `origin`. Raises `UpstreamUnreachable`, or `OutOfSockets` if this process has no file descriptor left:
-    then lookups and certificates fail too, with errors that do not show the cause."""
+async def dial(origin: Origin, resolver: Resolve, pool: Pool) -> Connection:
+    """Open a connection to `origin` for its pool. Raises `UpstreamUnreachable`, or `OutOfSockets` if this process has
+    no file descriptor left: then lookups and certificates fail too, with errors that do not show the cause."""
     try:
-        return await _dial(origin, make, resolver)
+        return await _dial(origin, resolver, pool)
     except UpstreamUnreachable as error:
         if descriptors.none_left():
             raise OutOfSockets(f"{error.message}: no file descriptor is left") from None
         raise
 
 
-async def _dial(origin: Origin, make: Callable[[], Connection], resolver: Resolve) -> Connection:
+async def _dial(origin: Origin, resolver: Resolve, pool: Pool) -> Connection:
     if origin.proxy is not None:
         host, port, kind = origin.proxy.host, origin.proxy.port, "proxy "
     else:
@@ -132,7 +136,7 @@ async def _dial(origin: Origin, make: Callable[[], Connection], resolver: Resolv
     except BaseException:
         sock.close()
         raise
-    return await _start_transport(sock, context, origin, make())
+    return await _start_transport(sock, context, origin, Connection(pool, origin.label))
 
 
 async def _start_transport(

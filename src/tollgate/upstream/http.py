@@ -138,8 +138,8 @@ class HttpTransport:
         origin = Origin(secure, host, port, proxy, settings.verify_tls, settings.ca_file)
         pool = self._pools.get(origin)
         if pool is None:
-            make = functools.partial(_dial, origin, self._lookups)
-            pool = self._pools[origin] = Pool(make, limit=self._limit, idle_seconds=self._idle_seconds)
+            opened = functools.partial(dial, origin, self._lookups)
+            pool = self._pools[origin] = Pool(opened, limit=self._limit, idle_seconds=self._idle_seconds)
         named = authority(scheme, host, port)
         rest = f"{target} HTTP/1.1\r\n"
         asked = ""
@@ -162,10 +162,6 @@ class HttpTransport:
         for pool in self._pools.values():
             pool.close()
         await asyncio.sleep(0)  # let the loop close the sockets before it ends
-
-
-async def _dial(origin: Origin, resolver: Resolve, pool: Pool) -> Connection:
-    return await dial(origin, lambda: Connection(pool, origin.label), resolver)
 
 
 def split_url(url: str) -> tuple[str, str, int, str]:
