@@ -41,12 +41,9 @@ _MAX_BYTES = 64 * 1024
 class Token:
     """An access token; its times are those of the monotonic clock."""
 
-    value: str
+    value: str = field(repr=False)
     renew_at: float
     ends_at: float
-
-    def __repr__(self) -> str:
-        return f"Token(ends_at={self.ends_at})"
 
 
 @dataclass(frozen=True, slots=True)

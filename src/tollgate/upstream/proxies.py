@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
 from tollgate.errors import UpstreamUnreachable
@@ -17,10 +17,7 @@ class Proxy:
 
     host: str
     port: int
-    authorization: str = ""
-
-    def __repr__(self) -> str:
-        return f"Proxy({self.host}:{self.port})"  # never the password
+    authorization: str = field(default="", repr=False)
 
 
 def parse_proxy(url: str) -> Proxy:

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from posixpath import normpath
 from urllib.parse import quote
@@ -32,14 +32,11 @@ _UNSIGNED = CONNECTION_HEADERS | {
 class Credentials:
     """The access key, with the service and region it is used for."""
 
-    access_key: str
-    secret_key: str
+    access_key: str = field(repr=False)
+    secret_key: str = field(repr=False)
     region: str
     service: str
-    session_token: str = ""
-
-    def __repr__(self) -> str:
-        return f"Credentials({self.service}/{self.region})"
+    session_token: str = field(default="", repr=False)
 
 
 def sign(
