@@ -136,32 +136,33 @@ class Tokens:
         )
         async with await self._open(call) as answer:
             raw = await answer.read(_MAX_BYTES)
-        try:
-            document = json.loads(raw)
-        except (ValueError, RecursionError):
-            document = raw.decode("utf-8", "replace").strip()
-        body = document if isinstance(document, dict) else {}
-        value = body.get("access_token") or body.get("id_token")
-        if read := grant.reads.get("token"):
-            value = read(document, answer_headers=answer.headers)
-        if not 200 <= answer.status < 300 or not isinstance(value, str) or not value:
-            # `error` is from a fixed list (RFC 6749, 5.2); `error_description` may quote our secret
-            why = body.get("error")
-            word = (
-                f" ({why})"
-                if isinstance(why, str) and why.isascii() and len(why) < 60 and why.replace("_", "").isalnum()
-                else ""
-            )
-            raise UpstreamFailed(
-                f"the token endpoint answered {answer.status}{word} without a token",
-                upstream_status=answer.status,
-                alarm="key" if answer.status in (400, 401, 403) else None,
-            )
+        value, lifetime = _granted(grant, answer, raw)
         note_bought(value)
-        expires_in = read(document, answer_headers=answer.headers) if (read := grant.reads.get("expires_in")) else None
-        lifetime = _lifetime(body) if expires_in is None else _seconds(expires_in)
         now = self._clock()
         return Token(value, now + lifetime - min(EARLY, lifetime / 5), now + lifetime)
+
+
+def _granted(grant: Grant, answer: Answer, raw: bytes) -> tuple[str, float]:
+    """The token in an answer with this body, and its lifetime in seconds. Raises `UpstreamFailed` if there is none."""
+    try:
+        document = json.loads(raw)
+    except (ValueError, RecursionError):
+        document = raw.decode("utf-8", "replace").strip()
+    body = document if isinstance(document, dict) else {}
+    value = body.get("access_token") or body.get("id_token")
+    if read := grant.reads.get("token"):
+        value = read(document, answer_headers=answer.headers)
+    if not 200 <= answer.status < 300 or not isinstance(value, str) or not value:
+        # `error` is from a fixed list (RFC 6749, 5.2); `error_description` may quote our secret
+        why = body.get("error")
+        is_word = isinstance(why, str) and why.isascii() and len(why) < 60 and why.replace("_", "").isalnum()
+        raise UpstreamFailed(
+            f"the token endpoint answered {answer.status}{f' ({why})' if is_word else ''} without a token",
+            upstream_status=answer.status,
+            alarm="key" if answer.status in (400, 401, 403) else None,
+        )
+    expires_in = read(document, answer_headers=answer.headers) if (read := grant.reads.get("expires_in")) else None
+    return value, _lifetime(body) if expires_in is None else _seconds(expires_in)
 
 
 def _lifetime(body: Mapping[str, object]) -> float:
