@@ -55,8 +55,6 @@ class Hypercorn:
         """See `Engine`."""
         config = self._config
         config.include_server_header = False
-        config.accesslog = None
-        config.errorlog = "-"
         config.loglevel = "WARNING"
         config.backlog = _BACKLOG
         config.keep_alive_timeout = KEEP_ALIVE_SECONDS

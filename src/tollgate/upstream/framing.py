@@ -288,8 +288,8 @@ class EventStreamFrames:
             if kind == "exception":
                 frames.append(Frame(str(headers.get(":exception-type", "exception")), payload, True))
             elif kind == "error":  # the message is in a header if the payload is empty
-                data = payload or json.dumps({"message": str(headers.get(":error-message", ""))}).encode()
-                frames.append(Frame(str(headers.get(":error-code", "error")), data, True))
+                payload = payload or json.dumps({"message": str(headers.get(":error-message", ""))}).encode()
+                frames.append(Frame(str(headers.get(":error-code", "error")), payload, True))
             else:
                 name = headers.get(":event-type")
                 frames.append(Frame(None if name is None else str(name), payload))
