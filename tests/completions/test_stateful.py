@@ -56,6 +56,11 @@ from tollgate.sandbox import app as sandbox
             {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "file_1"}}]}]},
             [("messages.file_id", "file_1")],
         ),
+        (
+            "chat",
+            {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "https://x/a.pdf"}}]}]},
+            [],
+        ),
         ("chat", {"messages": [{"role": "user", "content": "what is a file_id?"}]}, []),
         ("responses", {"previous_response_id": None, "input": "x"}, []),
         (

@@ -119,10 +119,15 @@ def _references(dialect: str, body: dict[str, Any]) -> Iterator[tuple[str, Any]]
     for message in _objects(body.get("messages")):
         for part in _parts(message.get("content")):
             source = part.get("source") if isinstance(part.get("source"), dict) else part.get("file")
-            if isinstance(source, dict):
+            if isinstance(source, dict) and not (dialect == "chat" and _is_address(source.get("file_id"))):
                 yield "messages.file_id", source.get("file_id")
             if part.get("type") == "container_upload":
                 yield "messages.file_id", part.get("file_id")
+
+
+def _is_address(file_id: Any) -> bool:
+    """Whether a chat client wrote a file's address in place of an id, as `is_address` of the chat mapping reads it."""
+    return isinstance(file_id, str) and "://" in file_id[:16]
 
 
 def _of_responses_request(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
