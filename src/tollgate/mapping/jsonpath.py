@@ -73,17 +73,37 @@ def _steps_of_tree(tree: Any) -> tuple[Step, ...] | None:
             return None
         return (*left, Descend(right[0]))
     if kind == "Filter":
-        conditions = tuple(_condition(entry) for entry in tree.expressions)
+        conditions = tuple(condition for entry in tree.expressions for condition in _conditions(entry))
         return None if None in conditions else (Where(conditions),)  # type: ignore[arg-type]
     return None
 
 
-def _condition(entry: Any) -> Condition | None:
-    path = _steps_of_tree(entry.target) if type(entry).__name__ == "Expression" else None
+def _conditions(entry: Any) -> list[Condition | None]:
+    """The conditions of an entry of a filter. In `@.a & @.b == 1` the library takes all before `==` for one path, which
+    it cannot evaluate; each of its parts but the last is a field that has to be present."""
+    if type(entry).__name__ != "Expression":
+        return [None]
+    *present, compared = _joined_paths(entry.target)
+    return [*(_condition(path, None, None) for path in present), _condition(compared, entry.op, entry.value)]
+
+
+def _joined_paths(tree: Any) -> list[tuple[Step, ...] | None]:
+    """The paths that `&` joins in a tree such as `@.(a & @).b`, as the library reads `@.a & @.b`."""
+    kind = type(tree).__name__
+    if kind in ("Intersect", "_Intersect"):
+        return [*_joined_paths(tree.left), *_joined_paths(tree.right)]
+    if kind != "Child":
+        return [_steps_of_tree(tree)]
+    *before, left = _joined_paths(tree.left)
+    right, *after = _joined_paths(tree.right)
+    return [*before, None if left is None or right is None else left + right, *after]
+
+
+def _condition(path: tuple[Step, ...] | None, operator: str | None, value: Any) -> Condition | None:
     if path is None or not all(isinstance(step, str) for step in path):
         return None
-    if entry.op is None:
+    if operator is None:
         return Condition(path, None)  # type: ignore[arg-type]
-    if entry.op not in ("==", "=", "!=", "<", "<=", ">", ">=") or not isinstance(entry.value, str | int | float | None):
+    if operator not in ("==", "=", "!=", "<", "<=", ">", ">=") or not isinstance(value, str | int | float | None):
         return None
-    return Condition(path, "==" if entry.op == "=" else entry.op, entry.value)  # type: ignore[arg-type]
+    return Condition(path, "==" if operator == "=" else operator, value)  # type: ignore[arg-type]
