@@ -295,6 +295,19 @@ async def test_discovered_models_without_a_price_are_logged_once_per_list(scene,
     assert await logged() == [], "another provider's price is billed"
 
 
+async def test_a_model_of_the_file_is_not_reported_for_what_the_list_says_of_it(scene, caplog):
+    (scene.folder / "providers" / "acme.yaml").write_text(
+        PROVIDER.replace("completion: $.cost}", "completion: $.cost, currency: $.in}")
+    )
+    assert (await Reloader(scene.holder, scene.folder, environ=scene.environ).reload()).ok
+    for entry in ({"id": "written"}, {"id": "written", "cost": "1", "in": "XXX"}):
+        caplog.clear()
+        scene.lists.models = [entry, {"id": "paid", "cost": "1"}]
+        await scene.refresh_now()
+        assert scene.ids() == ["acme/paid", "acme/written"]
+        assert [line for line in caplog.messages if "written" in line] == []
+
+
 async def test_a_reload_keeps_discovered_models_and_refreshes_only_changed_files(scene):
     await scene.discoverer.refresh()
     reloader = Reloader(scene.holder, scene.folder, environ=scene.environ)

@@ -150,9 +150,13 @@ class Discoverer:
         self._end_alarms(name, state)
         if state.problem:
             log.info("the list of models of %s is read again", name)
-        problems += discovery.unbillable(models, self._holder.current.gateway.credits.rates)
+        gateway = self._holder.current.gateway
+        file = gateway.providers.get(name, discovery.provider)  # A reload may have removed it meanwhile.
+        written = {model.id for model in file.models}
+        used = [model for model in models if model.id not in written]  # The file's own entries have precedence.
+        problems += discovery.unbillable(used, gateway.credits.rates)
         _log_skipped(name, state.skipped, problems)
-        unpriced = tuple(model.id for model in models if lacking(model) and not self._stands_in(name, model))
+        unpriced = tuple(model.id for model in used if lacking(model) and not self._stands_in(name, model))
         if unpriced and set(unpriced) != set(state.unpriced):
             log.warning(
                 '%d models in the list of %s have no price, so their tokens cost nothing ("0" in its `discover:` says '
