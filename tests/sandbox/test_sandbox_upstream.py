@@ -8,7 +8,7 @@ from sandbox_talk import body_of
 
 from support.waiting import until
 from tollgate import upstream
-from tollgate.errors import UpstreamTimeout, UpstreamUnreachable
+from tollgate.errors import AnswerLost, UpstreamTimeout
 from tollgate.sandbox import Sandbox
 
 
@@ -33,10 +33,10 @@ async def test_a_whole_answer_is_read(open_call, sandbox):
     assert (sandbox.stats.running, sandbox.stats.aborted) == (0, 0)
 
 
-async def test_a_cut_stream_is_unreachable_after_its_events(open_call):
+async def test_a_cut_stream_breaks_off_after_its_events(open_call):
     seen = b""
     async with await open_call("hi [[cut=2]]", stream=True) as answer:
-        with pytest.raises(UpstreamUnreachable):
+        with pytest.raises(AnswerLost):
             async for chunk in answer.chunks():
                 seen += chunk
     assert seen.count(b"\n\n") == 2

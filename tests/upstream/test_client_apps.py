@@ -9,7 +9,7 @@ import pytest
 
 from support.waiting import until
 from tollgate.config.settings import Timeouts
-from tollgate.errors import UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
+from tollgate.errors import AnswerLost, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
 from tollgate.upstream import Call, Client
 
 
@@ -110,11 +110,19 @@ async def test_a_slow_consumer_pauses_an_app(client: Client) -> None:
     assert len(await answer.read()) == 6_553_600
 
 
+async def refusing_connections(method, path, headers, body):
+    raise ConnectionRefusedError
+
+
 async def test_an_error_of_an_app_is_an_upstream_error(client: Client) -> None:
     client.register_app("box", Recorder(b"a", ValueError("secret detail")))
-    with pytest.raises(UpstreamUnreachable, match="ValueError") as caught:
+    with pytest.raises(AnswerLost, match="ValueError") as caught:
         await (await client.open(call())).read()
     assert "secret" not in str(caught.value)
+    assert caught.value.upstream_status == 200  # it had been reached: not a 502
+    client.register_app("box", refusing_connections)
+    with pytest.raises(UpstreamUnreachable, match="ConnectionRefusedError"):
+        await client.open(call())
     client.register_app("box", Recorder(b"a", UpstreamFailed("as raised")))
     with pytest.raises(UpstreamFailed, match="as raised"):
         await (await client.open(call())).read()

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, nullcontext
 from typing import Any
 
-from tollgate.errors import TollgateError, UpstreamUnreachable
+from tollgate.errors import AnswerLost, TollgateError, UpstreamUnreachable
 from tollgate.upstream.answer import Answer
 from tollgate.upstream.call import Call
 
@@ -31,7 +31,8 @@ class AppTransport:
         self._apps[name] = app
 
     async def open(self, call: Call) -> Answer:
-        """See `Transport.open`. Any exception of the app but a `TollgateError` becomes `UpstreamUnreachable`."""
+        """See `Transport.open`. Any exception of the app but a `TollgateError` becomes `UpstreamUnreachable`, or, once
+        the answer began, `AnswerLost`: as from a connection that is closed."""
         name, slash, path = call.url.removeprefix("app://").partition("/")
         app = self._apps.get(name)
         if app is None:
@@ -97,4 +98,5 @@ class _Run:
         except TollgateError as error:
             answer.fail(error)
         except Exception as error:  # any error of the app is an upstream failure
-            answer.fail(UpstreamUnreachable(f"the in-process app failed: {type(error).__name__}"))
+            what = f"the in-process app failed: {type(error).__name__}"
+            answer.fail(AnswerLost(what, upstream_status=answer.status) if answer.status else UpstreamUnreachable(what))
