@@ -256,11 +256,12 @@ def test_the_sql_statement_of_the_readme_runs(tmp_path):
 def test_the_queries_of_the_usage_page_return_what_they_describe():
     queries = [text for text in blocks((ROOT / "docs" / "usage.md").read_text("utf-8"), "sql") if text.startswith("--")]
     prices = '{"prompt":"3","completion":"9","input_cache_read":"0.5","unit":1000000}'
+    per_token = '{"prompt":"0.000000003","completion":"0.000000009","input_cache_read":"0.0000000005"}'
     with duckdb.connect() as reader:
         reader.execute(create_table("usage"))
         for number, more in enumerate(
             (
-                {"metadata": '{"feature":"search"}', "lost": "seed; user (too long, cut)"},
+                {"metadata": '{"feature":"search"}', "lost": "seed; user (too long, cut)", "prices": per_token},
                 {"attempts": 2, "ttfb_ms": 900.0, "earlier_attempts": '[{"provider":"b","error":"upstream_failed"}]'},
                 {"outcome": "client_gone", "estimated": True},
             )
@@ -298,7 +299,7 @@ def test_the_queries_of_the_usage_page_return_what_they_describe():
         [("b", 1, 1, "upstream_failed"), ("a", 3, 0, None)],
         [(None, 2, Decimal("0.50")), ("search", 1, Decimal("0.25"))],
         [("a", "seed", 1), ("a", "user (too long, cut)", 1)],
-        [("a/b", pytest.approx(0.0075))],
+        [("a/b", pytest.approx(0.0050025))],
         [("alice", Decimal("0.75"), Decimal("0.25"))],
     ]
 
