@@ -99,8 +99,9 @@ class UsageRow:
     prices: Annotated[
         str | None,
         "VARCHAR",
-        "price list in force, as compact JSON; price_rule names the parts that applied; NULL if there is none; an "
-        "empty string in old rows, which JSON functions reject: use nullif(prices, '')",
+        "price list in force, as compact JSON; price_rule names the parts that applied; NULL if there is none, and "
+        "for count_tokens and failed image jobs; an empty string in old rows, which JSON functions reject: use "
+        "nullif(prices, '')",
     ] = None
     ttfb_ms: Annotated[
         float | None,
