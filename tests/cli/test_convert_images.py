@@ -66,6 +66,14 @@ def test_an_answer_results_in_the_job_s_state_and_price(config: Path) -> None:
         (("--model", "stabilityai/sd3.5-large", "--answer", "--to", "poll"), {}, "stability has no poll step"),
         ((), {}, "--from images needs --model"),
         (("--model", "x", "--to", "chat"), {}, "--to is a step of the job"),
+        (
+            ("--model", "black-forest-labs/flux-dev", "--to", "poll"),
+            {"prompt": "a"},
+            "--to poll says which step's answer",
+        ),
+        (("--model", "black-forest-labs/flux-dev", "--explain"), {"prompt": "a"}, "takes none of --stream, --error"),
+        (("--model", "black-forest-labs/flux-dev", "--stream"), {"prompt": "a"}, "takes none of --stream, --error"),
+        (("--model", "black-forest-labs/flux-dev", "--can", "x"), {"prompt": "a"}, "takes none of --stream, --error"),
     ],
 )
 def test_mistakes_are_reported(config: Path, arguments: tuple[str, ...], given: object, message: str) -> None:

@@ -105,6 +105,8 @@ def command(file: str, explain: bool, as_json: bool, **chosen: Any) -> None:
     with click.open_file(file, "rb") as opened:
         raw = opened.read()
     if options.source == "images":
+        if explain or options.strict or options.can or options.what in ("stream", "error"):
+            raise click.UsageError("--from images takes none of --stream, --error, --can, --strict and --explain")
         convert_image(raw, file, options)
         return
     if options.provider is not None and options.model is None:

@@ -31,6 +31,8 @@ def convert_image(raw: bytes, name: str, options: Options) -> None:
         raise click.UsageError("--from images needs --model")
     if step is not None and step not in IMAGE_STEPS:
         raise click.UsageError(f"--to is a step of the job: {', '.join(IMAGE_STEPS)}")
+    if step is not None and options.what is None:
+        raise click.UsageError(f"--to {step} says which step's answer FILE is: add --answer")
     offer = _offer(options.path, options.model, options.provider)
     try:
         given = orjson.loads(raw)
