@@ -285,6 +285,15 @@ async def test_many_warnings_are_folded_so_that_the_files_stay_in_reach(app, ope
     assert page.count("which is below the prompt price") == models
 
 
+async def test_a_model_without_a_price_is_among_the_warnings_as_in_a_check(app, operator, tmp_path):
+    (tmp_path / "providers" / "free.yaml").write_text(
+        "provider: free\nurl: https://free.example/v1\nspeaks: {chat: /chat}\nmodels: {free/a: {upstream: a}}\n"
+    )
+    await operator.post("/operator/config/reload")
+    page = text_of(await operator.get("/operator/config"))
+    assert "1 warning" in page and "found no prompt and no completion price" in page
+
+
 async def test_a_secret_is_on_no_page(tmp_path):
     from support.inprocess import inprocess
 

@@ -17,7 +17,7 @@ async def show(visit: Visit) -> Response:
     return visit.render(
         "config.html",
         state=visit.state.reloader.state,
-        warnings=runtime.loaded.warnings,
+        warnings=tuple(runtime.loaded.warned()),
         notes=runtime.loaded.notes,
         folders=folders,
         gateway=gateway,
