@@ -536,6 +536,7 @@ async def test_a_try_without_javascript_shows_the_answer_and_is_billed(app, alic
         max_tokens="50",
     )
     assert reply.status_code == 200 and "You said: good morning" in text_of(reply)
+    assert reply.headers["x-request-id"] in text_of(reply)  # finds the row in Requests, as the id that the script shows
     assert await spent_by(app.services.ledger, "alice") > 0
 
 

@@ -49,6 +49,7 @@ async def answer(visit: Visit) -> Response:
         or _text(message.get("content"), "thinking"),
         "usage": answered.get("usage") or {},
         "headers": headers,
+        "id": inbound.request_id,
     }
     return await _form(visit, visit.form, answer=shown)
 
