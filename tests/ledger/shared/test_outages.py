@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -317,6 +318,18 @@ async def test_many_gateways_may_start_on_an_empty_database_at_once(gateway) -> 
         return all([await ledger.list_accounts() for ledger in ledgers])
 
     await until(all_know_her)
+
+
+async def test_a_user_who_owns_only_the_schema_may_start_a_gateway(
+    store: Callable[[str], Store], observer: asyncpg.Connection
+) -> None:
+    await observer.execute("CREATE ROLE tenant LOGIN; CREATE SCHEMA tollgate AUTHORIZATION tenant")
+    try:
+        settings = replace(store("a"), url=store("a").url.replace("//tollgate@", "//tenant@"))
+        async with ledger_of(settings, Credits()) as ledger:
+            assert ledger.ready
+    finally:
+        await observer.execute("DROP OWNED BY tenant; DROP ROLE tenant")
 
 
 async def test_tables_of_a_newer_program_are_rejected(alice: Alice, gateway, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,9 @@ async def migrate(connection: Connection) -> None:
     """Create or upgrade everything in one transaction. Raises `TollgateError` for tables newer than this program."""
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _UPGRADE_LOCK)
-        await connection.execute("CREATE SCHEMA IF NOT EXISTS tollgate")
+        # `IF NOT EXISTS` would require the right to create schemas, which a user who owns only this one does not have
+        if await connection.fetchval("SELECT to_regnamespace('tollgate') IS NULL"):
+            await connection.execute("CREATE SCHEMA tollgate")
         await connection.execute(
             "CREATE TABLE IF NOT EXISTS tollgate.schema_version (version integer NOT NULL, applied_at timestamptz NOT "
             "NULL)"
