@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import ssl
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -437,13 +438,24 @@ async def test_a_lost_prepared_statement_is_reported_as_a_pooler_mode() -> None:
         raise asyncpg.exceptions.InvalidSQLStatementNameError('prepared statement "x" does not exist')
 
 
+async def test_a_certificate_that_does_not_fit_is_reported_as_such() -> None:
+    with pytest.raises(Unavailable, match="certificate is not valid for 'db'"), connections.driver_errors():
+        raise ssl.SSLCertVerificationError(1, "certificate is not valid for 'db'")
+
+
 @pytest.mark.parametrize(
     ("url", "message"),
     [
         ("postgresql://me:hunter2@127.0.0.1:1/x", "the database cannot be used"),
         ("postgresql://me:hunter2@127.0.0.1:port/x", "not the address of a PostgreSQL database"),
+        ("postgresql://me:x@[hunter2@127.0.0.1/x", "not the address of a PostgreSQL database"),
+        ("postgresql://me:hunter2@127.0.0.1/x?sslmode=on", "store.url: `sslmode` parameter must be one of: disable"),
+        (
+            "postgresql://me:hunter2@127.0.0.1/x?sslmode=verify-full&sslrootcert=/nowhere/ca.crt",
+            "the database cannot be used: .*No such file",
+        ),
     ],
-    ids=["nothing listens", "an invalid address"],
+    ids=["nothing listens", "an invalid port", "an invalid host", "an invalid option", "no such file"],
 )
 async def test_an_unreachable_database_is_reported_without_its_password(url: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(TollgateError, match=message) as raised:

@@ -84,7 +84,12 @@ def driver_errors() -> Iterator[None]:
         yield
     except TimeoutError as error:
         raise DatabaseLost("the database does not answer") from error
+    except OSError as error:  # before ValueError, which a certificate that does not fit is, too
+        raise DatabaseLost(f"the database cannot be used: {first_line(error)}") from error
     except (kinds.ClientConfigurationError, ValueError) as error:
+        is_option = isinstance(error, kinds.ClientConfigurationError) and not str(error).startswith("invalid")
+        if is_option:  # every other message may quote a part of the address, with the password
+            raise TollgateError(f"store.url: {first_line(error)}") from error
         raise TollgateError(
             "store.url: not the address of a PostgreSQL database, wanted postgresql://user:password@host:5432/database"
         ) from error
@@ -92,7 +97,7 @@ def driver_errors() -> Iterator[None]:
         raise DatabaseLost(POOLED) from error
     except (kinds.DataError, kinds.IntegrityConstraintViolationError) as error:
         raise DatabaseRefused(f"the database refused: {first_line(error)}") from error
-    except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresError) as error:
+    except (asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresError) as error:
         raise DatabaseLost(f"the database cannot be used: {first_line(error)}") from error
 
 
