@@ -160,7 +160,7 @@ async def test_a_changed_system_clock_does_not_change_the_duration_in_the_row(ga
 
 async def test_the_hold_of_a_running_job_counts_towards_the_spend_cap_after_a_restart(gateway):
     services, key, _ = await gateway(Numbered())
-    capped = await services.ledger.update_key(key.id, spend_cap=Decimal("0.06"))
+    capped = await services.ledger.update_key(key.id, spend_cap=Decimal("0.08"))
     await create(services, capped)
     await close_services(services)
     again, _, _ = await gateway(Numbered())

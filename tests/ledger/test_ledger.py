@@ -294,6 +294,21 @@ async def test_credits_released_by_a_capped_key_can_be_held_again(alice_in_eithe
             assert hold.amount == 1
 
 
+async def test_requests_of_a_key_are_not_admitted_beside_others_beyond_its_cap(alice_in_either: Alice) -> None:
+    """As with a balance: each would be admitted with the little that another's end gave back, and overdraw the cap."""
+    key = await alice_in_either.ledger.update_key(alice_in_either.key.id, spend_cap=Decimal(1))
+    other, _ = await alice_in_either.ledger.create_key("alice", "desk")
+    with await alice_in_either.ledger.hold(key, Decimal("0.4")):
+        with await alice_in_either.ledger.hold(key, Decimal("0.6")):
+            pass
+        with pytest.raises(QuotaExhausted, match="^insufficient quota$"):
+            await alice_in_either.ledger.hold(key, Decimal("0.7"))
+        with await alice_in_either.ledger.hold(other, Decimal(1)):
+            pass
+    with await alice_in_either.ledger.hold(other, Decimal(1)):
+        assert (await alice_in_either.ledger.hold(key, Decimal(5))).amount == 1
+
+
 async def test_a_cancelled_record_charges_and_releases_once(alice_in_either: Alice) -> None:
     hold = await alice_in_either.ledger.hold(alice_in_either.key, Decimal(1))
 

@@ -156,15 +156,19 @@ class Memory:
         return left
 
     def hold(self, key: KeyRecord, amount: Decimal) -> Hold:
-        """Reserve an amount, at most `credits.hold_cap` and what is left of the key's spend cap. When the balance does
-        not cover it, a request that runs alone gets what there is. Beside others it is refused: N parallel requests
-        must not spend what the balance covers once (PITFALLS 4). Raises `QuotaExhausted`."""
+        """Reserve an amount, at most `credits.hold_cap`. When the balance or the key's spend cap does not cover it, a
+        request that runs alone gets what there is. Beside others of the account, or of the key, it is refused: N
+        parallel requests must not spend what is left once (PITFALLS 4). Raises `QuotaExhausted`."""
         account_id = key.account_id
         available, held = self.require_credits(key), self.held.get(account_id, _ZERO)
         if amount > self.credits.hold_cap:
             amount = self.credits.hold_cap
         if key.spend_cap is not None:
-            amount = min(amount, self._left_of_cap(key, key.spend_cap))
+            left = self._left_of_cap(key, key.spend_cap)
+            if amount > left:
+                if self.held_by_key.get(key.id, _ZERO) > 0:
+                    raise QuotaExhausted
+                amount = left
         if amount > available:
             if held > 0:
                 raise QuotaExhausted

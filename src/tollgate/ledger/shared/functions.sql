@@ -89,6 +89,8 @@ DECLARE
     v_free numeric;
     v_before numeric;
     v_used numeric := 0;
+    v_running numeric := 0;
+    v_left numeric;
     v_held numeric := 0;
     v_ask jsonb;
     v_amount numeric;
@@ -101,15 +103,16 @@ BEGIN
         ELSE
             SELECT coalesce(sum(spent), 0) INTO v_used FROM tollgate.key_days WHERE key_id = v_key AND day >= v_since;
         END IF;
-        SELECT v_used + coalesce(sum(held), 0) INTO v_used FROM tollgate.key_sums WHERE key_id = v_key;
+        SELECT coalesce(sum(held), 0) INTO v_running FROM tollgate.key_sums WHERE key_id = v_key;
     END IF;
     FOR v_ask IN SELECT jsonb_array_elements(p_asks) LOOP
-        v_amount := greatest(0, least((v_ask->>'amount')::numeric, (v_ask->>'cap')::numeric - v_used - v_held));
+        v_left := (v_ask->>'cap')::numeric - v_used - v_running - v_held;
+        v_amount := greatest(0, least((v_ask->>'amount')::numeric, v_left));
         IF v_free IS NULL OR v_free - v_held < (v_ask->>'minimum')::numeric THEN
             v_said := v_said || '[{"refused": "credits"}]';
-        ELSIF (v_ask->>'cap')::numeric <= v_used + v_held THEN
+        ELSIF v_left <= 0 THEN
             v_said := v_said || '[{"refused": "cap"}]';
-        ELSIF v_free - v_held < v_amount AND v_before + v_held > 0 THEN
+        ELSIF v_left < (v_ask->>'amount')::numeric AND v_running + v_held > 0 OR v_free - v_held < v_amount AND v_before + v_held > 0 THEN
             v_said := v_said || '[{"refused": "credits"}]';
         ELSE
             v_amount := least(v_amount, v_free - v_held);
