@@ -374,3 +374,14 @@ async def test_chunks_without_choices_reach_chat_clients_and_do_not_disturb_othe
     assert "hi " in reply.text and "there" in reply.text and "error" not in reply.text.replace('"error":null', "")
     assert (row["outcome"], row["estimated"], row["input_tokens"], row["output_tokens"]) == ("ok", False, 10, 5)
     assert row["lost"] is None
+
+
+@pytest.mark.parametrize("client", PATHS)
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_a_provider_s_own_usage_is_read_after_its_edits(tmp_path, client, stream):
+    """Those of streams were read after them, those of whole answers before: one rule could not read both."""
+    unwrapped = "".join(f"{kind}: [{{set: {{meter: $.usage.own}}}}]\n" for kind in ("response", "stream"))
+    more = unwrapped + "usage: {read: {input: $.meter.in, output: $.meter.out}}"
+    app = reporting({**ZERO, "own": {"in": 70, "out": 80}}, stream)
+    _, row = await answered(tmp_path, client, app, more=more, stream=stream)
+    assert (row["input_tokens"], row["output_tokens"], row["estimated"]) == (70, 80, False)

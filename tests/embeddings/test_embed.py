@@ -382,6 +382,13 @@ async def test_an_answer_that_an_edit_fails_on_is_a_500_and_unreadable_usage_is_
         assert (await here.post("/v1/embeddings", {**ONE, "input": "c"})).json()["usage"]["total_tokens"] == 1
 
 
+async def test_a_provider_s_own_usage_is_read_after_its_edits(tmp_path):
+    edited = ACME + "response: [{set: {meter: $.own.in}}]\nusage: {read: {input: $.meter}}\n"
+    answer = {"model": "m", "data": [{"index": 0, "embedding": [0.5]}], "own": {"in": 70}}
+    async with gateway(tmp_path, acme=lambda *_: (200, answer), providers={"acme": edited}) as here:
+        assert (await here.post("/v1/embeddings", ONE)).json()["usage"]["total_tokens"] == 70
+
+
 async def test_a_native_answer_with_fewer_vectors_than_inputs_is_a_500(tmp_path):
     """SPEC: one embedding per entry. A client that pairs texts with vectors would pair the wrong ones."""
     few = {"object": "list", "data": [{"index": 0, "embedding": [0.25]}], "usage": {"prompt_tokens": 1}}

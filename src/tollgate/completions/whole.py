@@ -73,7 +73,7 @@ async def _passed(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) 
     )
     read = offer.usage.read
     usage = plausible_usage(
-        exchange, tap_usage(offer.mapping, edited) if read is None else read(body, answer_headers=answer.headers)
+        exchange, tap_usage(offer.mapping, edited) if read is None else read(edited, answer_headers=answer.headers)
     )
     lacking = missing_sides(usage)
     hub = _tapped(exchange, offer, edited, lacking=bool(lacking))
@@ -92,11 +92,11 @@ async def _passed(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) 
 async def _converted(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) -> bytes:
     """The client's bytes for an answer that is converted. Notes the usage."""
     large = is_large(len(raw))
-    body, hub = (
+    edited, hub = (
         await run_off_loop(_hub_of, exchange, offer, answer, raw) if large else _hub_of(exchange, offer, answer, raw)
     )
     read, parts = offer.usage.read, hub.get("parts") or []
-    usage = plausible_usage(exchange, hub.get("usage") if read is None else read(body, answer_headers=answer.headers))
+    usage = plausible_usage(exchange, hub.get("usage") if read is None else read(edited, answer_headers=answer.headers))
     if lacking := missing_sides(usage):
         await _note_completed(exchange, usage, lacking, texts_of_parts(parts))
     else:
@@ -118,7 +118,7 @@ def _parsed(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) -> tup
 
 
 def _hub_of(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) -> tuple[Any, dict[str, Any]]:
-    """The parsed answer, and the hub answer. Raises `AttemptFailed` when it is no answer."""
+    """The answer after the provider's edits, and the hub answer. Raises `AttemptFailed` when it is no answer."""
     context = exchange.attempt.context
     assert context is not None
     raw, body, edited = _parsed(exchange, offer, answer, raw)
@@ -128,7 +128,7 @@ def _hub_of(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) -> tup
     if failure := _failure_in(offer, hub):
         raise AttemptFailed(failure)
     _check_content(hub, listed=isinstance(body, list))
-    return body, hub
+    return edited, hub
 
 
 async def _note_completed(exchange: Exchange, usage: dict[str, Any], lacking: list[str], texts: list[str]) -> None:

@@ -236,8 +236,8 @@ def _usage() -> Schema:
                 "Without it, for all."
             },
             "read": template(
-                "Hub usage from an answer or event (`$`, and `$answer_headers`), instead of the mapping's. `$before` "
-                "is what it read from earlier events of a stream."
+                "Hub usage from an answer or event after all edits (`$`, and `$answer_headers`), instead of the "
+                "mapping's. `$before` is what it read from earlier events of a stream."
             ),
             "words": template(
                 "Words of a request as it is sent (`$`) that prices may ask for: `word` of a row of `volumes`, names "

@@ -233,12 +233,12 @@ async def _parsed(
     `AttemptFailed`."""
     body = _judged(offer, raw, answer)
     del raw
-    reported = offer.usage.read(body, answer_headers=dict(answer.headers)) if offer.usage.read is not None else None
     if offer.response_edits is not None:
         try:
             body = offer.response_edits(body, Context(model=offer.model_facts, can=offer.can))
         except MappingFailure as failure:
             raise AttemptFailed(unfit_answer(offer, failure)) from None
+    reported = offer.usage.read(body, answer_headers=dict(answer.headers)) if offer.usage.read is not None else None
     data = body.get("data") if isinstance(body, dict) else None
     if isinstance(data, list) and all(isinstance(item, dict) and isinstance(item.get("index"), int) for item in data):
         data.sort(key=lambda item: item["index"])
