@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from tollgate.ledger.reports import REPORTS, Filters, open_usage
+from tollgate.ledger.reports import REPORTS, Filters, open_usage, report_query
 from tollgate.ledger.usage_row import COLUMNS, create_table
 
 EARLIER = (
@@ -60,6 +60,12 @@ def test_attempts_are_counted_at_the_provider_that_made_them(tmp_path: Path) -> 
         ("b", 1, 1, "upstream_timeout", 40.0),
         ("c", 1, 0, None, None),
     ]
+    query, filters = report_query("by-attempt", Filters(provider="[ab]"))
+    assert open_usage(tmp_path, filters).execute(query).fetchall() == [
+        ("a", 4, 2, "upstream_failed", 25.0),
+        ("b", 1, 1, "upstream_timeout", 40.0),
+    ]
+    assert report_query("by-provider", Filters(provider="a"))[1] == Filters(provider="a")
 
 
 def test_the_cost_by_kind_of_token_follows_the_price_list(tmp_path: Path) -> None:

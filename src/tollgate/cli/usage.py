@@ -15,7 +15,7 @@ import duckdb
 
 from tollgate.cli.books import config_option, fail, print_json, print_row, print_table, settings
 from tollgate.config.files import shown
-from tollgate.ledger.reports import REPORTS, Filters, damage, damaged_files, open_usage, too_many_open
+from tollgate.ledger.reports import REPORTS, Filters, damage, damaged_files, open_usage, report_query, too_many_open
 from tollgate.ledger.usage_row import COLUMNS, base_type, sql_text
 from tollgate.measures import ENDPOINTS, OUTCOME_FILTERS
 from tollgate.notations import read_span
@@ -97,7 +97,10 @@ def command(
     filters = Filters(since=begin, until=end, **names)
     if columns:
         sql = "FROM columns"
-    query = sys.stdin.read() if sql == "-" else sql if sql is not None else REPORTS[report][1]
+    if sql is None:
+        query, filters = report_query(report, filters)
+    else:
+        query = sys.stdin.read() if sql == "-" else sql
     if not columns and not any(folder.glob("*/*.duckdb")):
         click.echo(
             f"there are no usage files in {shown(folder)}; those of a gateway elsewhere: --config, or --directory",

@@ -11,7 +11,7 @@ import re
 import tempfile
 from collections.abc import Container
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -166,6 +166,16 @@ FROM usage ORDER BY time DESC, seq DESC LIMIT 50""",
     ),
 }
 """Name -> what it shows, and its SQL on the view `usage`."""
+
+
+def report_query(name: str, filters: Filters) -> tuple[str, Filters]:
+    """The SQL of a report, and the filters of the view that it needs. Attempts are filtered by provider one by one: in
+    a row's `provider` is only the last one, and the row of another provider tells of those before it."""
+    sql = REPORTS[name][1]
+    if name != "by-attempt" or filters.provider is None:
+        return sql, filters
+    asked = f"provider GLOB {sql_text(filters.provider)} ORDER BY failed DESC, attempts DESC, provider"
+    return f"FROM ({sql}) WHERE {asked}", replace(filters, provider=None)
 
 
 def usage_files(directory: Path, since: datetime | None, until: datetime | None) -> list[Path]:
