@@ -446,6 +446,29 @@ async def test_the_hold_of_a_client_that_leaves_is_released_even_if_the_estimate
         assert await available_to(here.services.ledger, "default") == here.balance() and not here.services.live
 
 
+async def test_the_row_of_a_client_that_leaves_has_the_time_until_then_without_that_of_counting(tmp_path, monkeypatch):
+    """The first count after a start loads the tokenizer, which takes seconds."""
+    left = []
+
+    async def slowly(exchange, received):
+        left.append(exchange.inbound.elapsed_ms())
+        while exchange.inbound.elapsed_ms() < left[0] + 1:
+            await asyncio.sleep(0)
+        return {"input": 1, "output": 0}
+
+    monkeypatch.setattr("tollgate.completions.retry.estimate_usage", slowly)
+    async with inprocess(tmp_path) as here:
+        client = Leaving(
+            {"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[delay=600s]] x"}]},
+            here.key,
+            reached=lambda: here.services.live,
+            seconds=0.06,
+        )
+        await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), SECONDS)
+        (row,) = await rows(here, tmp_path)
+        assert row["outcome"] == "client_gone" and 0 < row["total_ms"] <= left[0]
+
+
 async def test_a_row_that_cannot_be_written_after_its_client_left_is_logged(tmp_path, caplog):
     async with inprocess(tmp_path) as here:
 

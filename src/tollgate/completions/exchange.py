@@ -65,6 +65,8 @@ class Exchange:
     """`hub_usage` in disjoint buckets; computed on first use."""
     charge: Charge | None = None
     settled: bool = False
+    cut_ms: float | None = None
+    """Milliseconds from the request's arrival until its answer was cut off; counting its tokens takes longer."""
     sealed: bool = False
     """The request may carry opaque tokens that this gateway sealed for another provider."""
     minters: Mapping[str, str] = field(default_factory=dict)
@@ -255,6 +257,7 @@ class Exchange:
     def settle_cut(self, count: Callable[[], Awaitable[None]]) -> None:
         """`settle`, in a task of its own, an answer that was cut off because the client left or the gateway shuts down.
         `count` notes the usage up to that point."""
+        self.cut_ms = self.inbound.elapsed_ms()
         self.services.settlements.spawn(self._settle_cut(count, self.status_sent()), place=self.inbound.place)
 
     async def _settle_cut(self, count: Callable[[], Awaitable[None]], status_sent: bool) -> None:

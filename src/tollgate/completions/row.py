@@ -57,7 +57,7 @@ def usage_row(
     row.currency = charge.currency
     row.rate = charge.rate
     row.ttfb_ms = attempt.first_byte_ms
-    row.total_ms = inbound.elapsed_ms()
+    row.total_ms = exchange.cut_ms if exchange.cut_ms is not None else inbound.elapsed_ms()
     row.stream = exchange.stream
     row.estimated = exchange.estimated
     row.end_user = end_user(body, inbound.dialect)
