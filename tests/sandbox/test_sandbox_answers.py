@@ -464,6 +464,11 @@ async def test_a_key_may_be_required():
         for headers in ({}, {"authorization": "Bearer no"}, {"authorization": "Bearer secret"}, {"x-api-key": "secret"})
     ]
     assert statuses == [401, 401, 200, 200]
+    request = {"model": "draw", "input": {"prompt": "a cat [[duration=0s]]"}}
+    job = (await exchange(sandbox, "/v1/images", request, {"host": "box:1", "x-api-key": "secret"})).json
+    assert (await exchange(sandbox, f"/v1/images/{job['id']}", None)).status == 401
+    picture = await exchange(sandbox, job["images"][0]["url"].removeprefix("http://box:1"), None)
+    assert (picture.status, picture.headers["content-type"]) == (200, "image/png")  # its URL is for everybody
 
 
 BAD = {
