@@ -19,7 +19,6 @@ from tollgate.auth import permit
 from tollgate.client_address import address_of
 from tollgate.dashboard.sessions import Session
 from tollgate.errors import BadRequest, NotFound, ShuttingDown
-from tollgate.remembered.bounded import BoundedMemory
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -71,8 +70,6 @@ class State:
     """Passwords checked at the same time: each takes a core and 32 MiB for a moment."""
     pictures: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
     """Pictures fetched or decoded at the same time: each may take 20 MB."""
-    used_forms: BoundedMemory[str, bool] = field(default_factory=lambda: BoundedMemory(2000))
-    """Forms that must work only once (a new key): the tokens (`once`) of those that were sent."""
 
 
 class Form(dict[str, str]):
@@ -205,14 +202,11 @@ class Visit:
         """Redirect to another page with GET."""
         return RedirectResponse(self.url(path, **query), 303)
 
-    def sent_again(self) -> bool:
-        """Whether this form was sent before, as by a reload of the answer. A form whose token is missing or cannot be
-        ours counts as sent."""
-        token, used = self.form["once"], self.state.used_forms
-        if not token or len(token) > _LONGEST_TOKEN or used.find(token):
-            return True
-        used.keep(token, True, 1)
-        return False
+    async def sent_again(self) -> bool:
+        """Whether this form was sent before, as by a reload of the answer or a double click. A form whose token
+        (`once`) is missing or cannot be ours counts as sent."""
+        token = self.form["once"]
+        return not token or len(token) > _LONGEST_TOKEN or not await self.ledger.forms.is_new(token)
 
     def _common(self) -> Mapping[str, Any]:
         state = self.state

@@ -40,6 +40,7 @@ from tollgate.ledger.records import (
     KeyRecord,
     encode_row,
 )
+from tollgate.ledger.sent_forms import SentForms
 from tollgate.ledger.usage_row import UsageRow
 from tollgate.money import round_cost
 
@@ -96,6 +97,7 @@ class Ledger(Administration):
         self.limits = RateLimits()
         self.concurrency = Concurrency()
         self.generations = Generations(backend, self)
+        self.forms = SentForms()
         self.register: Minted | None = None
         """Which account got which provider's ids; set on a shared store, where all gateways must know."""
         self.sessions: SharedSessions | None = None

@@ -335,7 +335,7 @@ async def test_a_user_who_owns_only_the_schema_may_start_a_gateway(
 
 async def test_tables_of_a_newer_program_are_rejected(alice: Alice, gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "VERSIONS", ())
-    with pytest.raises(TollgateError, match="schema version 6, this program knows up to 0"):
+    with pytest.raises(TollgateError, match="schema version 7, this program knows up to 0"):
         await gateway("b")
 
 

@@ -238,6 +238,13 @@ async def test_a_link_signs_in_once_at_any_gateway(alice_and_other) -> None:
     ]
 
 
+async def test_a_form_works_once_at_all_gateways(alice_and_other) -> None:
+    alice, other = alice_and_other
+    forms = [alice.ledger.forms, other.forms, alice.ledger.forms]
+    assert sum(await asyncio.gather(*(each.is_new("form-1") for each in forms))) == 1
+    assert await other.forms.is_new("form-2")
+
+
 async def test_sessions_and_provider_ids_are_known_to_all(alice_and_other) -> None:
     alice, other = alice_and_other
     assert alice.ledger.sessions.secret == other.sessions.secret

@@ -36,7 +36,7 @@ async def show(visit: Visit) -> Response:
 async def create(visit: Visit) -> Response:
     """Start a job with one of the account's keys."""
     form = visit.form
-    if visit.sent_again():
+    if await visit.sent_again():
         return visit.to("/images", done="again")
     try:
         key = await visit.chosen_key("images")

@@ -27,7 +27,7 @@ async def show(visit: Visit) -> Response:
 async def create(visit: Visit) -> Response:
     """Create a key and show its secret, this once. If the same form is sent again, only the list is shown."""
     form = _read_form(visit.form)
-    if visit.sent_again():
+    if await visit.sent_again():
         return visit.to("/keys", done="again")
     try:
         key, secret = await accounts.create_key(visit.ledger, visit.me.id, form)

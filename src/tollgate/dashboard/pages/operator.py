@@ -47,7 +47,7 @@ async def grant(visit: Visit) -> Response:
     """Grant credits or take them back; a reload of the answer does not repeat it."""
     name = visit.argument("account")
     await visit.ledger.get_account(name)
-    if visit.sent_again():
+    if await visit.sent_again():
         return visit.to(f"/operator/accounts/{name}", done="again")
     try:
         await service.grant(visit.ledger, name, visit.form["amount"], visit.form["note"].strip())

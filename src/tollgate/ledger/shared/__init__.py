@@ -26,6 +26,7 @@ from tollgate.ledger.shared.backend import SharedBackend
 from tollgate.ledger.shared.jobs import SharedGenerations
 from tollgate.ledger.shared.minted_ids import SharedRegister
 from tollgate.ledger.shared.round_parts import granted_amount
+from tollgate.ledger.shared.sent_forms import SharedForms
 from tollgate.ledger.shared.sign_in_links import SharedLinks
 from tollgate.ledger.usage_row import UsageRow
 
@@ -51,6 +52,7 @@ class SharedLedger(Ledger):
         self.generations = SharedGenerations(backend, self)
         self._serving = serving
         self.links = SharedLinks(backend.connections)
+        self.forms = SharedForms(backend.connections)
         self.register = SharedRegister(backend.connections)
         self.sessions = backend.sessions
 

@@ -19,6 +19,7 @@ VERSIONS: tuple[tuple[str, ...], ...] = (
     (),
     (),
     ("no_functions.sql", "functions.sql"),
+    ("tables4.sql",),
 )
 """The files that lead from one version to the next. After a change of functions.sql, move its line to a new version at
 the end, or existing stores would keep their old functions."""
