@@ -18,6 +18,7 @@ from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger import StoreInUse, ledger_of
 from tollgate.ledger.locks import FileLocks
 from tollgate.ledger.shared import change_listener, rounds, usage
+from tollgate.ledger.shared.instance_session import InstanceSession
 
 from ..conftest import DONE, job, row, with_alice
 from .conftest import close_unpublished, published, until_gone
@@ -75,6 +76,20 @@ async def test_a_restarted_gateway_publishes_its_new_rows(
         await again.record(row("req_2"))
         await again.settle()
     assert sorted(each for _, ids in published(tmp_path) for each in ids) == ["req_1", "req_2"]
+
+
+@pytest.mark.parametrize("name", ["a", "a" * 60], ids=["short", "longer than what the database shows"])
+async def test_a_gateway_replaces_a_session_of_its_own_that_broke_off(address: str, name: str) -> None:
+    """As after a connection that broke off without the database noticing."""
+    session = InstanceSession(address, name, f"tollgate {name}")
+    await session.open(lambda: None)
+    broken_off, session.connection = session.connection, None
+    try:
+        await session.open(lambda: None)
+        assert session.is_open
+    finally:
+        broken_off.terminate()
+        session.drop()
 
 
 async def test_a_stopped_gateway_leaves_no_session(store: Callable[[str], Store], observer: asyncpg.Connection) -> None:

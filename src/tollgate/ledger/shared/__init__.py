@@ -34,7 +34,7 @@ __all__ = ["SharedLedger"]
 
 _DASHBOARD = (
     "SELECT dashboard FROM tollgate.instances i WHERE dashboard <> '' ORDER BY NOT EXISTS "
-    "(SELECT 1 FROM pg_stat_activity WHERE application_name = 'tollgate ' || i.name), name LIMIT 1"
+    "(SELECT 1 FROM pg_stat_activity WHERE application_name = left('tollgate ' || i.name, 63)), name LIMIT 1"
 )
 """The dashboard's address of one gateway, if possible of one that is connected."""
 

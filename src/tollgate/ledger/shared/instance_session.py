@@ -57,10 +57,12 @@ class InstanceSession:
         return [(row["account_id"], row["key_id"]) for row in held]
 
     async def _take_name(self, connection: Connection) -> None:
-        """Lock this gateway's name. A session of our own that the database still believes in is ended first."""
+        """Lock this gateway's name. A session of our own that the database still believes in is ended first. The
+        database shows the first 63 characters of a program's name."""
         if self._backend_pid:
             await connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND application_name = $2",
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND application_name = "
+                "left($2, 63)",
                 self._backend_pid,
                 self._name,
             )
