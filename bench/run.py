@@ -99,7 +99,7 @@ def starters(options: argparse.Namespace, folder: Path, port: int) -> list[Calla
     """What to start, in the order of the table's columns."""
     found: list[Callable[[], Target | None]] = [
         lambda engine=engine, python=python, place=f"{engine}-{number}": targets.gateway(
-            folder / place, port, engine, python=python
+            folder / place, port, engine, python=python, measured=not options.quick
         )
         for engine in options.engines.split(",")
         if engine
@@ -135,7 +135,7 @@ async def once(
     loop = asyncio.get_running_loop()
     before, began = target.started.cpu(), loop.time()
     if scenario.how == "crowd":
-        found = await crowd(target.port, data, many=50 if options.quick or warm else options.crowd, end=scenario.end)
+        found = await crowd(target.port, data, many=min(options.crowd, 50) if warm else options.crowd, end=scenario.end)
     elif scenario.how == "rate":
         found = await pace(target.port, data, rate=40, seconds=seconds, end=scenario.end)
     else:
@@ -256,7 +256,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="one short round; only checks that everything works")
     options = parser.parse_args()
     if options.quick:
-        options.rounds, options.seconds, options.pace, options.count = 1, 0.3, 0.002, 200
+        options.rounds, options.seconds, options.pace, options.count, options.crowd = 1, 0.3, 0.002, 32, 16
     folder = options.keep or Path(tempfile.mkdtemp(prefix="tollgate-bench-"))
     folder.mkdir(parents=True, exist_ok=True)
     starts: list[float] = []

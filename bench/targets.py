@@ -56,9 +56,11 @@ def gateway(
     shipped: bool = False,
     secrets: dict[str, str] | None = None,
     python: str = sys.executable,
+    measured: bool = True,
 ) -> Target:
     """Tollgate with the bench's providers, its ledger on; `shipped`: and with all providers it comes with. Run by
-    `python`, an interpreter that has what Tollgate needs."""
+    `python`, an interpreter that has what Tollgate needs. Its start can be compared with others' if it is
+    `measured`."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "providers").mkdir(exist_ok=True)
     files = json.dumps(["providers/*.yaml", *([f"{HERE.parent}/providers/*.yaml"] if shipped else [])])
@@ -89,7 +91,8 @@ def gateway(
         f"provider: catalog\nurl: http://127.0.0.1:{upstream}/v1\nspeaks: {{chat: /chat/completions}}\n"
         f'headers: {{Authorization: "Bearer {{{{ $secret.BENCH_UPSTREAM_KEY }}}}"}}\nmodels:\n{rows}'
     )
-    started, port, key, seconds = serve(folder, ["--config", "gateway.yaml"], "bench/chat", secrets, python)
+    environment = (bytecode(python) if measured else {}) | (secrets or {})
+    started, port, key, seconds = _serve(folder, ["--config", "gateway.yaml"], "bench/chat", environment, python)
     name = f"tollgate {engine}" + ("" if python == sys.executable else f" ({version_of(python)})")
     return Target(name, started, port, key, converts=True, start_seconds=seconds)
 
@@ -103,15 +106,11 @@ def version_of(python: str) -> str:
 
 
 def serve(
-    folder: Path,
-    options: list[str],
-    model: str,
-    secrets: dict[str, str] | None = None,
-    python: str = sys.executable,
+    folder: Path, options: list[str], model: str, secrets: dict[str, str] | None = None
 ) -> tuple[Started, int, str, float]:
     """`tollgate serve` in a folder until it answers a chat request; gives process, port, key and the seconds that
     took."""
-    return _serve(folder, options, model, bytecode(python) | (secrets or {}), python)
+    return _serve(folder, options, model, bytecode() | (secrets or {}), sys.executable)
 
 
 @cache
