@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 
 from tollgate.config.load import List, Map, Node, Problem, Scalar, entries_of, items_of, lookup, text_in, walk
 from tollgate.config.model import Provider
@@ -37,11 +37,11 @@ _READING = ("errors", "usage")
 
 def problems(providers: Iterable[CompiledProvider], mappings: Mapping[str, CompiledMapping]) -> Iterator[Problem]:
     """Warnings about every such name."""
-    known = {name: _Names.of(mapping.document.text) for name, mapping in mappings.items()}
+    names_of = cache(lambda name: _Names.of(mappings[name].document.text))
     for provider in providers:
-        spoken = {endpoint.mapping for endpoint in provider.config.endpoints.values()} & known.keys()
+        spoken = {endpoint.mapping for endpoint in provider.config.endpoints.values()} & mappings.keys()
         if spoken:
-            names = reduce(_Names.beside, (known[name] for name in spoken))
+            names = reduce(_Names.beside, map(names_of, spoken))
             yield from _misspelt(provider.config, names.words, names.fields)
             yield from _unlisted(provider.config, names.lists)
 
