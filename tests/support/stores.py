@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pytest
 
 from tollgate.config.settings import Credits
 from tollgate.config.settings import Store as StoreSettings
 from tollgate.errors import NotFound
 from tollgate.ledger import Ledger, store
+from tollgate.ledger.embedded import EmbeddedBackend
 from tollgate.ledger.interface import Snapshot
 from tollgate.ledger.store import FILE_NAME, Store
 
@@ -34,6 +36,10 @@ _reusing = ContextVar("_reusing", default=False)
 
 class _Attached:
     """A store's connection to a reused engine, which has no other store meanwhile."""
+
+    folds_log = True
+    """Whether closing it folds the write-ahead log into the store's file. A store that nobody opens again needs that
+    not: it takes longer than storing the rows."""
 
     def __init__(self, path: str, config: dict[str, Any]) -> None:
         self._engine = _idle.pop() if _idle else duckdb.connect(config=config)
@@ -52,7 +58,11 @@ class _Attached:
 
     def close(self) -> None:
         self._connection.close()
-        self._engine.execute("DETACH tollgate")
+        if self.folds_log:
+            self._engine.execute("DETACH tollgate")
+        else:
+            self._engine.execute("PRAGMA disable_checkpoint_on_shutdown; DETACH tollgate")
+            self._engine.execute("PRAGMA enable_checkpoint_on_shutdown")
         _idle.append(self._engine)
 
 
@@ -129,12 +139,26 @@ async def close_without_storing(ledger: Ledger) -> None:
         backend._waiting.clear()
         backend.publisher._rechecks = False
         backend._publish = _publish_nothing
+    if isinstance(backend.store._connection, _Attached):
+        backend.store._connection.folds_log = False
     await Ledger.close(ledger)
     _incomplete.update((ledger.store.directory, ledger.store.usage_directory))
 
 
 def _publish_nothing(*, now: bool) -> None:
     """Takes the place of publishing in the writer's last two rounds, which would write files that nobody may read."""
+
+
+@contextlib.contextmanager
+def published_later(backend: EmbeddedBackend) -> Iterator[None]:
+    """Inside the `with` block, what is stored is not published. The next settlement after it publishes that, too."""
+
+    def publish_nothing(*, now: bool) -> None:
+        backend._unpublished = False  # else the writer would try at once again
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend, "_publish", publish_nothing)
+        yield
 
 
 def check_complete(directory: Path) -> None:
