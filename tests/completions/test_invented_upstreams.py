@@ -542,6 +542,39 @@ async def test_a_token_may_be_requested_with_json_and_read_from_a_configured_pla
     assert [authorised for _, _, authorised in requests[1:]] == ["Bearer t-1", "Bearer t-1"]
 
 
+@pytest.mark.parametrize(
+    ("form", "asked"),
+    [
+        ('{version: "1", resource: "https://a.example/"}', "?version=1&resource=https%3A%2F%2Fa.example%2F"),
+        ("{}", ""),
+    ],
+    ids=["with fields", "without fields"],
+)
+async def test_a_token_may_be_requested_by_get(tmp_path, form, asked):
+    requests = []
+
+    async def app(method, path, headers, body):
+        requests.append((method, path, headers.get("metadata"), headers.get("content-type"), body))
+        authorised = headers.get("authorization") == "Bearer t-1"
+
+        async def chunks():
+            yield json.dumps(ANSWER if authorised else {"access_token": "t-1", "expires_in": "3599"}).encode()
+
+        return 200, JSON, chunks()
+
+    more = (
+        f'auth: {{kind: oauth_client, method: GET, token_url: "app://acme/token", form: {form}, '
+        'headers: {Metadata: "true"}}'
+    )
+    write_mapping(tmp_path, "whole-only")
+    async with inprocess(
+        tmp_path, providers={"acme": provider("acme", "whole-only", more=more)}, apps={"acme": app}
+    ) as here:
+        assert (await here.post("/v1/chat/completions", ASK)).status_code == 200
+    assert requests[0] == ("GET", f"/token{asked}", "true", None, b"")
+    assert len(requests) == 2
+
+
 async def test_requests_that_wait_for_the_same_failing_token_get_their_own_limits(tmp_path):
     gate = asyncio.Event()
 
@@ -614,6 +647,14 @@ async def test_a_token_quoted_in_an_error_is_redacted(tmp_path):
             "{kind: oauth_client, token_url: https://t.example, body: {a: b}, token: data.token}",
             'auth.token: found "data.token", wanted where the token is, such as $.data.token',
         ),
+        (
+            "{kind: oauth_client, token_url: https://t.example, method: GET, body: {a: b}}",
+            "a GET has no `body` (write its fields into `form`: they are sent in the query)",
+        ),
+        (
+            "{kind: oauth_client, token_url: https://t.example, method: get, form: {}}",
+            'auth.method: found "get", wanted "POST" or "GET"',
+        ),
         ("{kind: sigv4, service: x, form: {a: b}}", "`sigv4` has no option `form`"),
         ("{kind: sigv4, service: x}", "`sigv4` needs region, access_key, secret_key"),
         ("{kind: sigv4, service: x, region: null, access_key: a, secret_key: b}", "`sigv4` needs region"),
@@ -632,6 +673,8 @@ async def test_a_token_quoted_in_an_error_is_redacted(tmp_path):
         "beside a query",
         "beside a body",
         "a token that is no path",
+        "body of a GET",
+        "another method",
         "form of another kind",
         "several missing",
         "null is missing",

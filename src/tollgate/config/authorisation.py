@@ -75,7 +75,7 @@ AUTH_OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingPro
         ),
         "oauth_client": (
             ("token_url", *CLIENT_FORM[:2]),
-            (*CLIENT_FORM[2:], "form", "body", "headers", *TOKEN_READS, *_TOKEN_SENT),
+            (*CLIENT_FORM[2:], "method", "form", "body", "headers", *TOKEN_READS, *_TOKEN_SENT),
         ),
     }
 )

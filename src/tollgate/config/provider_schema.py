@@ -165,6 +165,11 @@ def _auth() -> Schema:
         "Authorisation beyond headers. Other keys are options of the kind and may name secrets.",
         {
             "kind": text("How calls are authorised.", enum=list(AUTH_OPTIONS)),
+            "method": text(
+                "How the token is requested; a GET has the fields of the form in its query.",
+                default="POST",
+                enum=["POST", "GET"],
+            ),
             "form": parameters("All fields of the token request, instead of a client's id and secret."),
             "body": structure("The token request as JSON, instead of a client's id and secret; a template."),
             "token": _read(

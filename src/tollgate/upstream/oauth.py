@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import urlencode
 
+from tollgate.addresses import with_query
 from tollgate.config.authorisation import AUTH_OPTIONS, CLIENT_FORM, Authorisation
 from tollgate.config.secrets import note_bought
 from tollgate.config.settings import Timeouts
@@ -59,6 +60,8 @@ class Grant:
     """JSON to post in place of the form."""
     reads: Mapping[str, Callable[..., object]] = field(default_factory=dict)
     """Read the token and its lifetime from the answer (`Authorisation.reads`)."""
+    method: str = "POST"
+    """With GET the form is in the query, as the metadata services of clouds want it."""
 
 
 class Tokens:
@@ -123,17 +126,15 @@ class Tokens:
     async def _mint(self, wanted: Callable[[], Grant]) -> Token:
         # in a thread: reading a private key takes 100 ms or more, and its file may be on a slow disk
         grant = await asyncio.to_thread(wanted)
-        kind = "application/x-www-form-urlencoded" if grant.body is None else "application/json"
-        headers = {"content-type": kind, "accept": "application/json"}
+        url, headers, body = grant.url, {"accept": "application/json"}, b""
+        if grant.method == "GET":
+            url = with_query(url, grant.form)
+        else:
+            kind = "application/x-www-form-urlencoded" if grant.body is None else "application/json"
+            headers["content-type"] = kind
+            body = (urlencode(grant.form) if grant.body is None else grant.body).encode()
         headers |= {name.lower(): value for name, value in grant.headers.items()}
-        call = Call(
-            "POST",
-            grant.url,
-            headers,
-            (urlencode(grant.form) if grant.body is None else grant.body).encode(),
-            _BUDGETS,
-            connection=grant.call.connection,
-        )
+        call = Call(grant.method, url, headers, body, _BUDGETS, connection=grant.call.connection)
         async with await self._open(call) as answer:
             raw = await answer.read(_MAX_BYTES)
         value, lifetime = _granted(grant, answer, raw)
@@ -226,7 +227,8 @@ def client_grant(auth: Authorisation, call: Call) -> Grant:
     if usual:
         sent = {name: options[name] for name in CLIENT_FORM if options.get(name)}
         form = {"grant_type": "client_credentials"} | sent
-    return Grant(options["token_url"], form or {}, call, auth.headers, auth.body, auth.reads)
+    method = options.get("method", "POST")
+    return Grant(options["token_url"], form or {}, call, auth.headers, auth.body, auth.reads, method)
 
 
 def _account(options: Mapping[str, str]) -> dict[str, object]:

@@ -110,6 +110,10 @@ def _check_options(pieces: Pieces, provider: Provider) -> None:
                     "auth",
                     f"write it into `{name}`" if name in ("form", "body") else "leave one of them out",
                 )
+    method = auth.options.get("method")
+    if isinstance(method, Scalar) and method.value == "GET" and "body" in auth.options and "method" in known:
+        hint = "write its fields into `form`: they are sent in the query"
+        pieces.mistake(auth.options["body"], "a GET has no `body`", "auth", hint)
     spared = AUTH_INSTEAD["form"] if {"form", "body"} & auth.options.keys() else ()
     given = {name for name, node in auth.options.items() if not isinstance(node, Scalar) or node.value is not None}
     misspelt = {nearest_word(name, known) for name in auth.options if name not in known}
