@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
+from dataclasses import replace
 from typing import Any
 
 from support.places import ROOT
 from tollgate.config.build import Loaded, load_gateway
-from tollgate.mapping.provider import Offer
-from tollgate.runtime import Runtime, build_runtime
+from tollgate.mapping.provider import CompiledProvider, Offer
+from tollgate.runtime import Runtime, build_runtime, compile_files
 
 CANARY = "sk-canary-0123456789"
 PROVIDERS = tuple(sorted(path.stem for path in (ROOT / "providers").glob("*.yaml")))
@@ -43,9 +44,16 @@ def runtime() -> Runtime:
     return build_runtime(loaded(), everything=True)
 
 
+@functools.cache
+def _compiled_alone(provider: str) -> CompiledProvider:
+    gateway = replace(loaded().gateway, providers={provider: loaded().gateway.providers[provider]})
+    return compile_files(replace(loaded(), gateway=gateway)).providers[provider]
+
+
 def offers(provider: str) -> list[Offer]:
-    """Every offer of a provider."""
-    return [offer for found in runtime().providers[provider].offers.values() for offer in found]
+    """Every offer of a provider. Compiling all providers takes seconds: only those who need them all pay for it."""
+    compiled = runtime().providers[provider] if runtime.cache_info().currsize else _compiled_alone(provider)
+    return [offer for found in compiled.offers.values() for offer in found]
 
 
 def offer_for(provider: str, endpoint: str, model: str | None) -> Offer:
