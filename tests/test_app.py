@@ -264,7 +264,7 @@ async def test_a_rate_limit_is_enforced_and_sent_in_headers(app):
 
 
 @pytest.mark.parametrize(("most", "sent"), [(7, "7"), (300, "200"), (0.5, "1")])
-async def test_the_longest_retry_after_is_a_setting_also_after_a_reload(tmp_path, most, sent):
+async def test_the_longest_retry_after_is_a_setting_also_after_a_reload(tmp_path, monkeypatch, most, sent):
     """`retry.max_retry_after_seconds` was read and described, and clients got at most 120 seconds whatever it said."""
 
     async def busy(method, path, headers, body):
@@ -273,6 +273,7 @@ async def test_the_longest_retry_after_is_a_setting_also_after_a_reload(tmp_path
 
         return 503, {"retry-after": "200"}, content()
 
+    monkeypatch.chdir(tmp_path)  # files have the same names in a reload
     acme = "provider: acme\nurl: app://acme/v1\nspeaks: {chat: /chat, embeddings: /embed}\n"
     acme += "models: {acme/large: {}, acme/embed: {type: embedding}}\n"
     async with inprocess(tmp_path, providers={"acme": acme}, apps={"acme": busy}) as here:

@@ -41,8 +41,9 @@ async def test_a_body_that_fits_is_admitted_and_others_wait():
     assert room.held == 0
 
 
-async def test_a_larger_bound_admits_those_that_wait(tmp_path):
+async def test_a_larger_bound_admits_those_that_wait(tmp_path, monkeypatch):
     """After a reload they waited until another request ended, or were refused."""
+    monkeypatch.chdir(tmp_path)  # files have the same names in a reload
     settings = "server: {max_body_bytes: %d, max_bodies_bytes: %d}\n"
     async with inprocess(tmp_path, settings=settings % (BIG, BIG)) as here:
         room = here.services.room

@@ -251,6 +251,13 @@ async def test_a_request_of_a_disconnected_client_is_removed_from_the_list(app, 
     assert "No requests in progress." in text_of(await operator.get("/operator/live"))
 
 
+@pytest.fixture
+def in_folder(tmp_path, monkeypatch):
+    """The working directory is the gateway's folder: files have the same names in its reloads as at its start."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("in_folder")
 async def test_an_invalid_file_is_shown_with_its_line_and_the_configuration_is_kept(app, operator, tmp_path):
     (tmp_path / "providers" / "broken.yaml").write_text(
         "provider: broken\nurl: https://x.example/v1\nspeaks: chat\nmodels:\n  broken/a:\n    contxt: 100\n"
@@ -273,6 +280,7 @@ async def test_the_loaded_files_are_listed_by_folder(app, operator, tmp_path):
     assert " ".join([str(tmp_path / "providers"), *names]) in " ".join(page.split())
 
 
+@pytest.mark.usefixtures("in_folder")
 @pytest.mark.parametrize(("models", "opened"), [(20, True), (21, False)])
 async def test_many_warnings_are_folded_so_that_the_files_stay_in_reach(app, operator, tmp_path, models, opened):
     text = "provider: dear\nurl: https://dear.example/v1\nspeaks: {chat: /chat}\nmodels:\n" + "".join(
@@ -285,6 +293,7 @@ async def test_many_warnings_are_folded_so_that_the_files_stay_in_reach(app, ope
     assert page.count("which is below the prompt price") == models
 
 
+@pytest.mark.usefixtures("in_folder")
 async def test_a_model_without_a_price_is_among_the_warnings_as_in_a_check(app, operator, tmp_path):
     (tmp_path / "providers" / "free.yaml").write_text(
         "provider: free\nurl: https://free.example/v1\nspeaks: {chat: /chat}\nmodels: {free/a: {upstream: a}}\n"

@@ -351,8 +351,9 @@ async def test_a_body_over_the_limit_is_413(shared_server):
     assert (await post(shared_server, b" " * 100_001)).status_code == 413
 
 
-async def test_a_limit_that_a_reload_raised_is_that_of_the_next_message(tmp_path):
+async def test_a_limit_that_a_reload_raised_is_that_of_the_next_message(tmp_path, monkeypatch):
     """The protocol layer kept the limit of the first message."""
+    monkeypatch.chdir(tmp_path)  # files have the same names in a reload
     async with server(tmp_path, settings="server: {max_small_body_bytes: 1000}\n") as app:
         padding = b" " * 2000
         message = json.dumps({**REQUEST, "method": "tools/list"}).encode()
