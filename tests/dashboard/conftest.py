@@ -15,6 +15,7 @@ import pytest
 
 from support.inprocess import Here, inprocess
 from support.places import SANDBOX_IMAGES
+from tollgate import passwords
 
 from .browser import Browser
 
@@ -59,6 +60,13 @@ def chat_sender(app: Here) -> Callable[..., Awaitable[httpx.Response]]:
         return reply
 
     return send
+
+
+@pytest.fixture(autouse=True)
+def weak_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passwords are hashed in a thousandth of the time: `tests/test_passwords.py` tests the hashes of a gateway."""
+    monkeypatch.setattr(passwords, "_LOG_N", 5)
+    monkeypatch.setattr(passwords, "NO_PASSWORD", passwords.NO_PASSWORD.replace("$15$", "$5$"))
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ _read: Reusable = Reusable({}, {}, ())
 _compiled: dict[tuple[str, str], tuple[Document, CompiledMapping]] = {}
 """Mappings compiled so far, by name and text: as at a reload, an unchanged mapping is not compiled again."""
 _latest: list[Runtime] = []
-"""The latest runtime without plugins. Its sandbox is reused, if it is unchanged."""
+"""The latest runtime without plugins. Its sandboxes are reused, if they are unchanged."""
 
 
 SSE = {"content-type": "text/event-stream"}
@@ -131,7 +131,7 @@ async def inprocess(
 
 def runtime_of(path: Path, environ: Mapping[str, str]) -> Runtime:
     """The configuration at `path`. What earlier ones have in common with it is reused as at a reload: files that were
-    read, compiled mappings, and the sandbox. Other providers are compiled anew, since they may keep access tokens.
+    read, compiled mappings, and the sandboxes. Other providers are compiled anew, since they may keep access tokens.
 
     File names are relative to the configuration's folder: otherwise no two tests would have files of the same name. A
     test that reloads the configuration makes that folder its working directory.
@@ -171,7 +171,7 @@ def _previous(loaded: Loaded) -> Runtime | None:
         latest,
         gateway=replace(latest.gateway, mappings={name: document for name, (document, _) in known.items()}),
         mappings={name: mapping for name, (_, mapping) in known.items()},
-        providers={name: made for name, made in latest.providers.items() if name == "sandbox"},
+        providers={name: made for name, made in latest.providers.items() if name in ("sandbox", "sandbox-images")},
     )
 
 
