@@ -371,14 +371,19 @@ def test_check_requires_asyncpg_for_a_shared_store(
     assert "hunter2" not in result.output
 
 
-def test_check_reads_certificate_files(folder: Path) -> None:
-    (folder / "providers" / "acme.yaml").write_text(GOOD + "ca_file: own.pem\n")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("ca_file", "5:10: ca_file: found a file without certificates, wanted them in PEM form"),
+        ("client_certificate", "5:21: client_certificate: found no certificate with its key, wanted both in PEM form"),
+    ],
+)
+def test_check_reads_certificate_files(folder: Path, name: str, message: str) -> None:
+    (folder / "providers" / "acme.yaml").write_text(f"{GOOD}{name}: own.pem\n")
     (folder / "providers" / "own.pem").write_text("nothing")
     result = run("check")
     assert result.exit_code == 1
-    assert (
-        "providers/acme.yaml:5:10: ca_file: found a file without certificates, wanted them in PEM form" in result.stderr
-    )
+    assert f"providers/acme.yaml:{message}" in result.stderr
 
 
 def test_check_warns_of_can_words_that_nothing_reads(folder: Path) -> None:

@@ -37,14 +37,16 @@ def test_a_proxy_that_loads_is_one_that_calls_can_use(folder: Path, proxy: str, 
         assert "found something else, wanted an HTTP proxy like http://proxy.example:3128" in found
 
 
+@pytest.mark.parametrize("name", ["ca_file", "client_certificate"])
 @pytest.mark.parametrize("written", ["own.pem", "../certs/own.pem"], ids=["beside", "elsewhere"])
-def test_a_ca_file_is_relative_to_the_file_that_names_it(folder: Path, written: str) -> None:
+def test_a_certificate_file_is_relative_to_the_file_that_names_it(folder: Path, written: str, name: str) -> None:
     path = folder / "providers" / written
     path.parent.mkdir(parents=True, exist_ok=True)
     (folder / "providers").mkdir(exist_ok=True)
     path.write_text("")
-    assert messages_of({"providers/acme.yaml": f"{ACME}ca_file: {written}\n"}, folder) == "it loads\n"
-    assert load_gateway(folder, environ={}).gateway.providers["acme"].connection.ca_file == str(path.resolve())
+    assert messages_of({"providers/acme.yaml": f"{ACME}{name}: {written}\n"}, folder) == "it loads\n"
+    connection = load_gateway(folder, environ={}).gateway.providers["acme"].connection
+    assert getattr(connection, name) == str(path.resolve())
 
 
 def test_an_absolute_ca_file_is_kept(folder: Path, tmp_path: Path) -> None:

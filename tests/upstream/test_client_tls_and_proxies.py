@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import ssl
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from authority import Authority
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from scripted import CHUNKED_HEAD, Peer, Seen, chunked, ok, upstream
 
 from support.waiting import until
@@ -117,6 +120,31 @@ async def test_a_ca_file_damaged_while_running_keeps_its_previous_contents(
         assert caplog.text.count(f"cannot read ca_file {authority.ca_file}") == 1
         Path(authority.ca_file).write_bytes(written)
         assert await fetch(client, server.url(), ca_file=authority.ca_file) == b"a"
+
+
+async def test_a_client_certificate_is_shown_to_a_server_that_asks_for_one(
+    client: Client, authority: Authority
+) -> None:
+    mutual = authority.context("127.0.0.1")
+    mutual.verify_mode = ssl.CERT_REQUIRED
+    mutual.load_verify_locations(authority.ca_file)
+    authority.context("ours")
+    ours = authority.folder / "ours.pem"
+    async with upstream(ok(b"a"), tls=mutual) as server:
+        assert await fetch(client, server.url(), ca_file=authority.ca_file, client_certificate=str(ours)) == b"a"
+        with pytest.raises(UpstreamUnreachable, match="closed the connection before answering"):
+            await fetch(client, server.url(), ca_file=authority.ca_file)
+
+
+async def test_a_client_certificate_whose_key_has_a_password_is_reported(client: Client, tmp_path: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"secret")
+    )
+    (tmp_path / "ours.pem").write_bytes(Path(Authority(tmp_path).ca_file).read_bytes() + key)
+    async with upstream(ok()) as server:
+        server.scheme = "https"
+        with pytest.raises(UpstreamUnreachable, match="cannot read client_certificate .*ours.pem"):
+            await fetch(client, server.url(), client_certificate=str(tmp_path / "ours.pem"))
 
 
 def _created(folder: Path) -> Path:

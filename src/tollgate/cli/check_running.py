@@ -84,13 +84,20 @@ def _store(gateway: Gateway) -> Iterator[Problem]:
 
 def _certificates(gateway: Gateway) -> Iterator[Problem]:
     for provider in gateway.providers.values():
-        if (ca_file := provider.connection.ca_file) is None:
-            continue
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=ca_file)
-        except OSError:  # an SSLError is one
-            yield provider.document.problem(
-                find(provider.document.root, ["ca_file"]),
-                "found a file without certificates, wanted them in PEM form",
-                path="ca_file",
-            )
+        for name, message in _PEM.items():
+            if (path := getattr(provider.connection, name)) is None:
+                continue
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            try:
+                if name == "ca_file":
+                    context.load_verify_locations(cafile=path)
+                else:
+                    context.load_cert_chain(path, password="")  # without one, OpenSSL asks at the terminal
+            except OSError:  # an SSLError is one
+                yield provider.document.problem(find(provider.document.root, [name]), message, path=name)
+
+
+_PEM = {
+    "ca_file": "found a file without certificates, wanted them in PEM form",
+    "client_certificate": "found no certificate with its key, wanted both in PEM form, the key without a password",
+}

@@ -50,7 +50,10 @@ def read_provider(document: Document, root: Map) -> tuple[Provider, list[Problem
         "edits": reading.edits(top),
         "policies": _policies(reading, top),
         "examples": top.list("examples"),
-        "connection": ConnectionSettings(**fields_of(ConnectionSettings, root) | {"ca_file": _ca_file(reading, top)}),
+        "connection": ConnectionSettings(
+            **fields_of(ConnectionSettings, root)
+            | {name: _certificate_file(reading, top, name) for name in ("ca_file", "client_certificate")}
+        ),
     }
     provider = Provider(**fields_of(Provider, root) | ruled)
     if models := top.map("models"):
@@ -81,9 +84,9 @@ def _auth(top: Fields) -> Auth:
     return Auth(kind, MappingProxyType(options)) if kind else Auth(options=MappingProxyType(options))
 
 
-def _ca_file(reading: Reading, top: Fields) -> str | None:
+def _certificate_file(reading: Reading, top: Fields, name: str) -> str | None:
     """The absolute path of the file. It is opened here, because every call would fail if it cannot be read."""
-    node, written = top.get("ca_file"), top.text("ca_file", None)
+    node, written = top.get(name), top.text(name, None)
     if node is None or written is None:
         return None
     path = os.path.abspath(os.path.join(os.path.dirname(reading.document.file), written))
@@ -94,7 +97,7 @@ def _ca_file(reading: Reading, top: Fields) -> str | None:
         message = f'found no file "{written}"'
     except OSError as error:
         message = f'found "{written}", which cannot be read: {error.strerror or error}'
-    reading.report(node, message, "ca_file", hint="relative to this file")
+    reading.report(node, message, name, hint="relative to this file")
     return None
 
 

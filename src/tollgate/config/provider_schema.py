@@ -37,7 +37,7 @@ from tollgate.config.schema import (
     whole_file,
 )
 
-OWN = frozenset({"provider", "shared", "models_from", "ca_file"})
+OWN = frozenset({"provider", "shared", "models_from", "ca_file", "client_certificate"})
 """Keys that only the provider's own file may have: its name, and names of other files, which are relative to it."""
 DISCOVER_EVERY = 3600
 """Seconds between two requests of a list of models, unless its file says others (SPEC: hourly)."""
@@ -106,6 +106,11 @@ def provider_schema() -> Schema:
             "verify_tls": boolean("Whether certificates are checked.", default=True),
             "ca_file": text(
                 "A file with extra certificate authorities; relative to the file this stands in.", minLength=1
+            ),
+            "client_certificate": text(
+                "A file with the certificate that a provider with mutual TLS asks for, and its private key, both as "
+                "PEM; relative to the file this stands in.",
+                minLength=1,
             ),
             "priority": integer("Which provider of a model is tried first: the lower.", default=0),
             "weight": integer("Share among providers of equal priority.", minimum=0, maximum=1000, default=1),

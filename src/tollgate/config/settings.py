@@ -71,6 +71,7 @@ class ConnectionSettings(NamedTuple):
     """It takes precedence over the environment's; `""` means none."""
     verify_tls: bool = True
     ca_file: str | None = None
+    client_certificate: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ class Origin:
     proxy: Proxy | None = None
     verify_tls: bool = True
     ca_file: str | None = None
+    client_certificate: str | None = None
 
     @property
     def label(self) -> str:
@@ -129,7 +130,8 @@ async def _dial(origin: Origin, resolver: Resolve, pool: Pool) -> Connection:
     try:
         if origin.proxy is not None and origin.secure:
             await _tunnel(sock, origin, origin.proxy)
-        context = await asyncio.to_thread(_tls_context, origin.verify_tls, origin.ca_file) if origin.secure else None
+        files = origin.ca_file, origin.client_certificate
+        context = await asyncio.to_thread(_tls_context, origin.verify_tls, *files) if origin.secure else None
     except OSError as error:
         sock.close()
         raise UpstreamUnreachable(f"cannot connect to {origin.label}: {error.strerror or error}") from None
@@ -247,18 +249,19 @@ async def _tunnel(sock: socket.socket, origin: Origin, proxy: Proxy) -> None:
 
 
 _Stamp = tuple[int, int, int]
-_contexts: dict[tuple[bool, str | None], tuple[_Stamp | None, ssl.SSLContext]] = {}
+_contexts: dict[tuple[bool, str | None, str | None], tuple[tuple[_Stamp | None, ...], ssl.SSLContext]] = {}
 
 
-def _tls_context(verify: bool, ca_file: str | None) -> ssl.SSLContext:
-    """The TLS context for these settings, cached until `ca_file` changes, because loading the system's certificates
+def _tls_context(verify: bool, ca_file: str | None, client_certificate: str | None = None) -> ssl.SSLContext:
+    """The TLS context for these settings, cached until a file changes, because loading the system's certificates
     takes tens of milliseconds: call it in a thread."""
-    stamp = _stamp(ca_file)
-    kept = _contexts.get((verify, ca_file))
-    if kept is not None and kept[0] == stamp:
+    settings = verify, ca_file, client_certificate
+    stamps = _stamp(ca_file), _stamp(client_certificate)
+    kept = _contexts.get(settings)
+    if kept is not None and kept[0] == stamps:
         return kept[1]
     try:
-        context = _new_context(verify, ca_file)
+        context = _new_context(*settings)
     except OutOfSockets:
         raise
     except UpstreamUnreachable as error:
@@ -266,22 +269,22 @@ def _tls_context(verify: bool, ca_file: str | None) -> ssl.SSLContext:
             raise
         log.warning("%s; its earlier content stays in use", error.message)
         context = kept[1]
-    _contexts[verify, ca_file] = stamp, context
+    _contexts[settings] = stamps, context
     return context
 
 
-def _stamp(ca_file: str | None) -> _Stamp | None:
+def _stamp(path: str | None) -> _Stamp | None:
     """Changes when the file changes; None without a file."""
-    if ca_file is None:
+    if path is None:
         return None
     try:
-        found = os.stat(ca_file)
+        found = os.stat(path)
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _new_context(verify: bool, ca_file: str | None) -> ssl.SSLContext:
+def _new_context(verify: bool, ca_file: str | None, client_certificate: str | None) -> ssl.SSLContext:
     context = ssl.create_default_context()
     paths = ssl.get_default_verify_paths()
     if not any(path and os.path.exists(path) for path in (paths.cafile, paths.capath)):
@@ -293,6 +296,11 @@ def _new_context(verify: bool, ca_file: str | None) -> ssl.SSLContext:
             context.load_verify_locations(cafile=ca_file)
         except (OSError, ssl.SSLError) as error:
             raise UpstreamUnreachable(f"cannot read ca_file {ca_file}: {error}") from None
+    if client_certificate is not None:
+        try:
+            context.load_cert_chain(client_certificate, password="")  # without one, OpenSSL asks at the terminal
+        except (OSError, ssl.SSLError) as error:
+            raise UpstreamUnreachable(f"cannot read client_certificate {client_certificate}: {error}") from None
     if descriptors.none_left():  # the authorities may be missing without an error, and the context would be cached
         raise OutOfSockets("the trusted certificates cannot be read: no file descriptor is left")
     if not verify:

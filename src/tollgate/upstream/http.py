@@ -135,7 +135,8 @@ class HttpTransport:
             proxy = self._rules.find(scheme, host, port)
         else:
             proxy = parse_proxy(settings.proxy) if settings.proxy else None
-        origin = Origin(secure, host, port, proxy, settings.verify_tls, settings.ca_file)
+        files = settings.ca_file, settings.client_certificate
+        origin = Origin(secure, host, port, proxy, settings.verify_tls, *files)
         pool = self._pools.get(origin)
         if pool is None:
             opened = functools.partial(dial, origin, self._lookups)
