@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tollgate.errors import (
+    AnswerLost,
     ShuttingDown,
     Unavailable,
     UpstreamFailed,
@@ -83,3 +84,18 @@ def test_the_error_of_a_stream_is_read_before_the_connection_ends(dialect, names
 def test_a_rate_limit_of_the_provider_is_described_as_one():
     assert "rate limited" in public_message(UpstreamFailed("boom", upstream_status=429))
     assert "rate limited" not in public_message(UpstreamFailed("boom", upstream_status=500))
+
+
+FAILURES = [
+    UpstreamFailed("boom"),
+    UpstreamFailed("busy", overloaded=True),
+    UpstreamTimeout("idle", 60),
+    UpstreamUnreachable("no route"),
+    AnswerLost("closed"),
+    ShuttingDown(),
+]
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
+def test_the_message_of_a_failed_stream_has_words_upon_which_opencode_repeats_the_request(error):
+    assert b"try again later" in stream_error_events("chat", error)

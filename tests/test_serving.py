@@ -216,7 +216,7 @@ def test_a_second_signal_ends_running_requests(tmp_path, engine):
         reply.read(1000)
         assert running.process.poll() is None, "a stop waits for running requests"
         running.process.send_signal(signal.SIGINT)
-        assert reply.read().endswith(b'data: {"error":{"message":"the gateway is shutting down"}}\n\n')
+        assert reply.read().endswith(b'data: {"error":{"message":"the gateway is shutting down; try again later"}}\n\n')
         assert time.monotonic() - began < 25
         assert running.process.wait(60) == 0
 

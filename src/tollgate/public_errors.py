@@ -27,6 +27,8 @@ UNAVAILABLE = "Service temporarily unavailable"
 _TOO_LONG = "context_length_exceeded"
 """The code for a prompt that is too long, in formats that have codes."""
 _TOO_LONG_MESSAGE = "prompt is too long"
+_REPEAT = "Please try again later."
+"""Ends the message of each failure of a provider."""
 
 _MESSAGES_TYPES = {
     400: "invalid_request_error",
@@ -173,16 +175,20 @@ def responses_error_type(error: UpstreamRejected) -> tuple[str, str | None]:
 
 
 def public_message(error: TollgateError) -> str:
-    """The message that a caller may see: an error of their own in full, a general message for a provider's failure."""
+    """The message that a caller may see: an error of their own in full, a general message for a provider's failure.
+
+    In a stream there is no status: opencode repeats a request only if the message has words that it knows, one of which
+    is "try again later".
+    """
     if isinstance(error, UpstreamTimeout):
         budget = f"{error.budget.replace('_', '-')} budget of {error.seconds:g} s"
-        return f"The model service did not answer in time ({budget} exceeded)."
+        return f"The model service did not answer in time ({budget} exceeded). {_REPEAT}"
     if isinstance(error, (AnswerLost, UpstreamUnreachable)):
-        return "The connection to the model service was lost."
+        return f"The connection to the model service was lost. {_REPEAT}"
     if isinstance(error, UpstreamFailed):
         if error.upstream_status == 429 or error.overloaded:
-            return "The model service is overloaded or rate limited. Please retry later."
-        return "The model service failed to answer. Please retry later."
+            return f"The model service is overloaded or rate limited. {_REPEAT}"
+        return f"The model service failed to answer. {_REPEAT}"
     if isinstance(error, Unavailable) and not isinstance(error, ShuttingDown):
         return UNAVAILABLE  # its message may contain text of the operating system or the database
     return error.message

@@ -928,7 +928,7 @@ stream: [{{drop: [code, message]}}, {{default: {{object: chat.completion.chunk}}
         reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
         assert reply.status_code == (200 if started else 500)
         assert [event for event in events_of(reply) if "choices" not in event] == (
-            [{"error": {"message": "The model service failed to answer. Please retry later."}}] if started else []
+            [{"error": {"message": "The model service failed to answer. Please try again later."}}] if started else []
         )
         assert ('"hi"' in reply.text) is started
         (row,) = await rows(here, tmp_path)

@@ -41,9 +41,9 @@ provider: %s-images
 images: {submit: {call: POST app://%s/images, body: $.input, result: {id: $.id, status: $.status}}, poll: {call: "GET app://%s/images/{{ $job.id }}", result: {status: $.status}}}
 models: {acme/draw: {upstream: draw, price: {price: "0.04"}, input_schema: {type: object, required: [prompt], properties: {prompt: {type: string}}}}}
 """  # noqa: E501
-BUSY = "The model service is overloaded or rate limited. Please retry later."
-FAILED = "The model service failed to answer. Please retry later."
-SLOW = "The model service did not answer in time (first-byte budget of 0.2 s exceeded)."
+BUSY = "The model service is overloaded or rate limited. Please try again later."
+FAILED = "The model service failed to answer. Please try again later."
+SLOW = "The model service did not answer in time (first-byte budget of 0.2 s exceeded). Please try again later."
 
 
 def openai(message: str, kind: str, code: str | None, param: str | None = None) -> dict[str, Any]:
