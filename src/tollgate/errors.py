@@ -23,7 +23,7 @@ that module, as a subclass of one of these.
     ├── Unavailable               503  the gateway cannot take work (ledger not writable)
     │   ├── NotDurable            503  the operation was done but is not durable yet
     │   ├── BodyMemoryFull        503  the request bodies in memory leave no room for another
-    │   └── ShuttingDown          503  the gateway is shutting down; try again later
+    │   └── ShuttingDown          503  the gateway is shutting down
     └── InternalError             500  a bug in the gateway
 
 A class has its HTTP status and a stable word (`code`, sent in `x-tollgate-error` and stored in usage rows). Only
