@@ -18,7 +18,7 @@ import time
 
 import pytest
 
-from support.inprocess import write_config
+from support.inprocess import write_config, write_unused_mappings
 from support.running import environment, free_port, start_gateway, started_before
 from support.waiting import wait_until
 from tollgate.cli.serve import set_logging
@@ -258,6 +258,7 @@ def test_a_listening_tool_client_does_not_delay_a_stop(tmp_path):
 
 def test_the_store_is_accessible_to_its_owner_only(tmp_path):
     write_config(tmp_path)
+    write_unused_mappings(tmp_path)
     with served(tmp_path, anew=True):
         assert stat.S_IMODE((tmp_path / "var").stat().st_mode) == 0o700
         assert stat.S_IMODE((tmp_path / "var" / "admin.sock").stat().st_mode) == 0o600

@@ -110,11 +110,11 @@ async def test_late_rows_of_a_past_hour_are_counted(books, queries):
 
 async def test_the_cache_of_reports_is_bounded(books, queries, monkeypatch):
     kept = queries._reports._cache
-    monkeypatch.setattr(kept, "_most", 50)
+    monkeypatch.setattr(kept, "_most", 20)
     await write(books, 5)
-    for number in range(30):
+    for number in range(8):
         await queries.report(Filters(text=f"nothing like {number}"), HOUR, 24)
-    assert 0 < kept._size <= 50
+    assert 0 < kept._size <= 20
 
 
 @pytest.mark.parametrize(

@@ -449,10 +449,11 @@ async def test_jobs_are_kept_if_only_rows_have_a_retention(kept: Store) -> None:
 
 async def test_many_old_jobs_are_removed_in_batches(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tollgate.ledger.embedded._REMOVE_SECONDS", 0.0)  # one batch in each turn
+    monkeypatch.setattr("tollgate.ledger.store._JOBS", 150)
     kept = replace(kept, keep_rows_days=0, keep_files_days=0, keep_jobs_days=30)
     async with ledger_of(kept, Credits()) as ledger:
         await with_alice(ledger)
-        names = [f"job {number}" for number in range(1100)]
+        names = [f"job {number}" for number in range(410)]  # three batches of either store
         await asyncio.gather(*(ledger.generations.create(job_of(name, 50)) for name in names))
         ended = {"status": "failed", "error": "no"}
         await asyncio.gather(*(ledger.generations.update(name, ended, None) for name in names))
