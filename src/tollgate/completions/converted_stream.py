@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -25,6 +26,8 @@ from tollgate.wire import is_last
 if TYPE_CHECKING:
     from tollgate.completions.exchange import Exchange
     from tollgate.routing import Offer
+
+log = logging.getLogger("tollgate.completions")
 
 _FEW = 6
 """Events converted one by one before the last of them is tried as a pattern for the following ones: most answers begin
@@ -81,6 +84,15 @@ class ConvertedStream(Stage):
             self.error = UpstreamFailed(self._ended_early())
         elif self.error is None and converter.stop == "error":
             self.error = reported_failure(self._offer, None)
+        elif self.error is None and self._events.not_json and not converter.parts():
+            log.warning(
+                "provider %s: an answer is empty, and events of its stream (%d) are not JSON, which `framing: %s` "
+                "leaves out (`sse-text` and `lines` read text)",
+                self._offer.provider,
+                self._events.not_json,
+                self._offer.framing,
+            )
+            self._events.not_json = 0  # an empty answer may be closed twice
         return out if began else self._if_answered(out)
 
     def _end_at_done(self) -> None:

@@ -54,6 +54,8 @@ class RouteEvents:
         """True once the upstream has sent `[DONE]`."""
         self.unfit: MappingFailure | None = None
         """Why an event could not be unwrapped or edited; nothing from that event on is returned."""
+        self.not_json = 0
+        """How many events were left out because their data is not JSON."""
         self.unparsed: list[tuple[str | None, bytes]] = []
         """The events read last: their names, and their data before parsing."""
 
@@ -134,6 +136,7 @@ class RouteEvents:
                     continue
                 event = parsed_event(data)
                 if event is None:
+                    self.not_json += 1
                     continue
             if len(data) > MAY_BE_DEEP:
                 check_depth(data, event)
