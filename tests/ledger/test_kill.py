@@ -19,7 +19,7 @@ from support.stores import spent_by
 from .conftest import new_ledger
 from .hammer import COST
 
-KILLS = 14
+KILLS = 22
 
 
 def _hammer(folder: Path, run: int, days: int) -> subprocess.Popen[bytes]:
