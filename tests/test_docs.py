@@ -380,6 +380,23 @@ def test_the_signing_provider_of_the_docs_loads_and_its_examples_pass(tmp_path):
     assert len(compiled.config.examples.items) == 1 and run_provider_examples(compiled) == []
 
 
+def test_the_cache_mark_of_the_docs_is_for_requests_without_marks(tmp_path):
+    texts = blocks((ROOT / "docs" / "providers.md").read_text("utf-8"), "yaml")
+    [edit] = [text for text in texts if "default: {cache_control" in text]
+    marked = "{role: user, content: [{type: text, text: Hi, cache_control: {type: ephemeral}}]}"
+    plain = "{role: user, content: Hi}"
+    text = (
+        "provider: acme\nurl: https://acme.example\nspeaks: {messages: /v1/messages}\nmodels: {acme/a: {}}\n"
+        f"{edit}examples:\n"
+        f"  - {{of: request, given: {{messages: [{marked}]}}, expect: {{messages: [{marked}]}}}}\n"
+        f"  - of: request\n    given: {{messages: [{plain}]}}\n"
+        f"    expect: {{messages: [{plain}], cache_control: {{type: ephemeral}}}}\n"
+    )
+    path = write_config(tmp_path, providers={"acme": text}, sandbox=False)
+    provider = build_runtime(load_gateway(path, environ={}, everything=True), everything=True).providers["acme"]
+    assert len(provider.config.examples.items) == 2 and run_provider_examples(provider) == []
+
+
 def _loaded(folder: Path, provider: str, name: str = "acme", **secrets: str):
     path = write_config(folder, providers={name: provider}, sandbox=False)
     loaded = load_gateway(path, environ=secrets)
