@@ -16,7 +16,8 @@ import duckdb
 import pytest
 
 from support.few_descriptors import few_descriptors
-from support.usage_files import READ_STATEMENT
+from support.inprocess import inprocess
+from support.usage_files import READ_STATEMENT, rows, usage_rows
 from support.waiting import until
 from tollgate.ledger import UsageRow
 from tollgate.ledger import publish as publish_module
@@ -138,6 +139,16 @@ def test_every_column_is_published_unchanged(setup: Setup) -> None:
         "time": full.time.replace(tzinfo=None)
     }
     assert by_name == expected
+
+
+async def test_what_other_tests_read_from_the_store_is_what_is_published(tmp_path: Path) -> None:
+    async with inprocess(tmp_path) as here:
+        for text in ("hi", "[[error=500]]"):
+            messages = [{"role": "user", "content": text}]
+            await here.post("/v1/messages", {"model": "sandbox/echo", "max_tokens": 9, "messages": messages})
+        stored = await rows(here, tmp_path)
+        await here.services.ledger.settle()
+        assert len(stored) == 2 and usage_rows(tmp_path) == stored
 
 
 def test_the_columns_are_the_fields_of_a_row_and_have_descriptions() -> None:
