@@ -446,6 +446,16 @@ async def test_the_hold_of_a_client_that_leaves_is_released_even_if_the_estimate
         assert await available_to(here.services.ledger, "default") == here.balance() and not here.services.live
 
 
+def leaving_before_an_answer(here) -> Leaving:
+    """A client that leaves while the sandbox takes its time."""
+    return Leaving(
+        {"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[delay=600s]] x"}]},
+        here.key,
+        reached=lambda: here.services.live,
+        seconds=0.06,
+    )
+
+
 async def test_the_row_of_a_client_that_leaves_has_the_time_until_then_without_that_of_counting(tmp_path, monkeypatch):
     """The first count after a start loads the tokenizer, which takes seconds."""
     left = []
@@ -458,12 +468,7 @@ async def test_the_row_of_a_client_that_leaves_has_the_time_until_then_without_t
 
     monkeypatch.setattr("tollgate.completions.retry.estimate_usage", slowly)
     async with inprocess(tmp_path) as here:
-        client = Leaving(
-            {"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[delay=600s]] x"}]},
-            here.key,
-            reached=lambda: here.services.live,
-            seconds=0.06,
-        )
+        client = leaving_before_an_answer(here)
         await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), SECONDS)
         (row,) = await rows(here, tmp_path)
         assert row["outcome"] == "client_gone" and 0 < row["total_ms"] <= left[0]
@@ -476,12 +481,7 @@ async def test_a_row_that_cannot_be_written_after_its_client_left_is_logged(tmp_
             raise Unavailable("disk full")
 
         here.services.ledger.record = refuse
-        client = Leaving(
-            {"model": "sandbox/echo", "messages": [{"role": "user", "content": "[[delay=600s]] x"}]},
-            here.key,
-            reached=lambda: here.services.live,
-            seconds=0.06,
-        )
+        client = leaving_before_an_answer(here)
         await asyncio.wait_for(here.opened.app(client.scope, client.receive, client.send), SECONDS)
         await here.services.settlements.drain(SECONDS)
     (line,) = [record.getMessage() for record in caplog.records if "disk full" in record.getMessage()]

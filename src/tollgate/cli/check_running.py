@@ -82,6 +82,13 @@ def _store(gateway: Gateway) -> Iterator[Problem]:
     )
 
 
+_PEM = {
+    "ca_file": "found a file without certificates, wanted them in PEM form",
+    "client_certificate": "found no certificate with its key, wanted both in PEM form, the key without a password",
+}
+"""What is said of a file of certificates that cannot be used, by its key."""
+
+
 def _certificates(gateway: Gateway) -> Iterator[Problem]:
     for provider in gateway.providers.values():
         for name, message in _PEM.items():
@@ -95,9 +102,3 @@ def _certificates(gateway: Gateway) -> Iterator[Problem]:
                     context.load_cert_chain(path, password="")  # without one, OpenSSL asks at the terminal
             except OSError:  # an SSLError is one
                 yield provider.document.problem(find(provider.document.root, [name]), message, path=name)
-
-
-_PEM = {
-    "ca_file": "found a file without certificates, wanted them in PEM form",
-    "client_certificate": "found no certificate with its key, wanted both in PEM form, the key without a password",
-}
