@@ -10,18 +10,17 @@ from tollgate.ledger import Ledger
 from tollgate.ledger.retention import LOOK_SECONDS, Retention
 from tollgate.ledger.shared.removal import Removal
 
-NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
-
 
 def days_ago(days: int) -> datetime:
-    return NOW - timedelta(days=days)
+    """Noon of that day (UTC). A test of more than one day uses `within_one_day`."""
+    return datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=days)
 
 
 class Clocks:
     """The system clock, which can be changed, and a monotonic one."""
 
     def __init__(self) -> None:
-        self.wall, self.machine = NOW.timestamp(), 5.0
+        self.wall, self.machine = days_ago(0).timestamp(), 5.0
 
     def retention(self, store: Store) -> Retention:
         return Retention(store, lambda: self.wall, lambda: self.machine)

@@ -25,7 +25,9 @@ from tollgate.ledger.schema import VERSIONS
 from tollgate.ledger.store import _TABLES
 
 from .conftest import Alice, row, settings, with_alice
-from .later import NOW, Clocks, days_ago, ten_minutes_later
+from .later import Clocks, days_ago, ten_minutes_later
+
+pytestmark = pytest.mark.usefixtures("within_one_day")
 
 
 def test_nothing_is_removed_by_default() -> None:
@@ -172,7 +174,7 @@ async def test_a_monthly_cap_counts_removed_rows(kept: Store) -> None:
         for days in range(40):
             await ledger.record(row(key_id=alice.key.id, cost="0.1", time=days_ago(days)))
         spent = (await ledger.keys_spent())[alice.key.id]
-        assert spent == Decimal("0.1") * NOW.day
+        assert spent == Decimal("0.1") * days_ago(0).day
         await ten_minutes_later(ledger)
         assert len(await stored(ledger)) == 2
     async with ledger_of(kept, Credits()) as ledger:
