@@ -193,6 +193,12 @@ def test_check_lists_the_protocols_of_each_route(folder: Path) -> None:
         "acme/c <- acme:c (embeddings)",
         "acme/d <- acme:d (chat)",
     ]
+    assert json.loads(run("check", "--routes", "--json").stdout)["routes"] == {
+        "acme/a": ["acme:a (chat)"],
+        "acme/b": ["acme:b (chat, messages)"],
+        "acme/c": ["acme:c (embeddings)"],
+        "acme/d": ["acme:d (chat)"],
+    }
 
 
 def test_check_names_a_provider_that_is_off(folder: Path) -> None:

@@ -110,6 +110,11 @@ def test_an_unknown_protocol_has_a_suggestion() -> None:
     assert result.exit_code == 2 and "did you mean `messages`?" in result.stderr
 
 
+def test_a_file_is_one_kind_of_document() -> None:
+    result = run("--from", "chat", "--to", "messages", "--answer", "--error")
+    assert result.exit_code == 2 and "more than one of --answer, --stream and --error" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

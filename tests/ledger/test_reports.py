@@ -54,6 +54,7 @@ def test_attempts_are_counted_at_the_provider_that_made_them(tmp_path: Path) -> 
         {"provider": "a", "outcome": "upstream_error", "error_code": "upstream_failed", "total_ms": 30.0},
         {"provider": "a", "outcome": "client_gone"},
         {"provider": "", "attempts": 0},
+        {"provider": "a", "outcome": "rejected", "error_code": "cannot_convert"},  # no provider was called
     )
     assert open_usage(tmp_path).execute(REPORTS["by-attempt"][1]).fetchall() == [
         ("a", 4, 2, "upstream_failed", 25.0),

@@ -68,7 +68,7 @@ def command(path: Path | None, as_json: bool, routes: bool, coverage: bool, writ
         return
     report = check(path, coverage=coverage)
     if as_json:
-        click.echo(json.dumps(_as_json(report), indent=2))
+        click.echo(json.dumps(_as_json(report, routes), indent=2))
     else:
         _print(report, routes)
     sys.exit(1 if report.errors else 0)
@@ -123,7 +123,8 @@ def _print(report: Report, routes: bool) -> None:
         click.echo(line)
     if report.loaded and report.loads:
         if routes:
-            _print_routes(report.loaded)
+            for model, found in _routes(report.loaded).items():
+                click.echo(f"{model} <- {'; '.join(found)}")
         for note in report.loaded.notes:
             click.echo(note)
     for problem in sorted(report.problems, key=lambda each: each.level == "error"):
@@ -133,15 +134,15 @@ def _print(report: Report, routes: bool) -> None:
     click.echo(_summary(report))
 
 
-def _print_routes(loaded: Loaded) -> None:
+def _routes(loaded: Loaded) -> dict[str, list[str]]:
+    """Each model's routes in the order they are tried, as `provider:upstream (endpoints)`."""
     by_model: dict[str, list[Rank]] = {}
     for provider in loaded.gateway.providers.values():
         for model in provider.models if not provider.off else ():
             spoken = [endpoint.name for endpoint in provider.serving(model)]
             route = f"{provider.name}:{model.upstream} ({', '.join(spoken or ['images'])})"
             by_model.setdefault(model.id, []).append(rank_of(model.priority, model.weight, route))
-    for name in sorted(by_model):
-        click.echo(f"{name} <- {'; '.join(route for _, _, route in sorted(by_model[name]))}")
+    return {name: [route for _, _, route in sorted(by_model[name])] for name in sorted(by_model)}
 
 
 def _counts(report: Report) -> dict[str, int]:
@@ -177,7 +178,7 @@ def _many(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
-def _as_json(report: Report) -> dict[str, object]:
+def _as_json(report: Report, routes: bool) -> dict[str, object]:
     return {
         "ok": not report.errors,
         **_counts(report),
@@ -189,5 +190,6 @@ def _as_json(report: Report) -> dict[str, object]:
             {"name": provider.name, "on": not provider.off, "why_off": provider.off, "models": len(provider.models)}
             for provider in (report.loaded.gateway.providers.values() if report.loaded and report.loads else ())
         ],
+        **({"routes": _routes(report.loaded)} if routes and report.loaded and report.loads else {}),
         "said": report.uncovered,
     }

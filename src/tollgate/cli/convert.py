@@ -88,9 +88,9 @@ that --to names (submit, poll, fetch)."""
     help="What FILE is written in: the name of a mapping, such as chat or messages.",
 )
 @click.option("--to", "target", metavar="PROTOCOL", help="What to make of it.")
-@click.option("--answer", "what", flag_value="response", help="FILE is a whole answer.")
-@click.option("--stream", "what", flag_value="stream", help="FILE is a stream of events.")
-@click.option("--error", "what", flag_value="error", help="FILE is an error body.")
+@click.option("--answer", "kinds", flag_value="response", multiple=True, help="FILE is a whole answer.")
+@click.option("--stream", "kinds", flag_value="stream", multiple=True, help="FILE is a stream of events.")
+@click.option("--error", "kinds", flag_value="error", multiple=True, help="FILE is an error body.")
 @click.option("--model", help="A model of the configuration: its facts, abilities and the provider's edits apply.")
 @click.option("--provider", help="Which provider's route of --model; default: the first that fits.")
 @click.option(
@@ -100,8 +100,10 @@ that --to names (submit, poll, fetch)."""
 @click.option("--explain", is_flag=True, help="Show every step: YAML line, output path, value, and what nobody read.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document with the result and what was lost.")
 @config_option
-def command(file: str, explain: bool, as_json: bool, **chosen: Any) -> None:
-    options = Options(**chosen)
+def command(file: str, kinds: tuple[str, ...], explain: bool, as_json: bool, **chosen: Any) -> None:
+    if len(set(kinds)) > 1:
+        raise click.UsageError("found more than one of --answer, --stream and --error, wanted what FILE is")
+    options = Options(**chosen, what=next(iter(kinds), None))
     with click.open_file(file, "rb") as opened:
         raw = opened.read()
     if options.source == "images":

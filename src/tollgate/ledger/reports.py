@@ -130,7 +130,7 @@ FROM usage""",
         """SELECT provider, count(*) AS attempts, count(error) AS failed, mode(error) AS mostly,
        round(median(ms) FILTER (WHERE error IS NOT NULL), 1) AS p50_failed_ms
 FROM (SELECT provider, total_ms AS ms, CASE WHEN outcome IN ('upstream_error', 'timeout') THEN error_code END AS error
-      FROM usage WHERE attempts > 0
+      FROM usage WHERE attempts > 0 AND error_code IS DISTINCT FROM 'cannot_convert'
       UNION ALL
       SELECT attempt->>'provider', (attempt->>'ms')::DOUBLE, attempt->>'error'
       FROM (SELECT unnest(from_json(earlier_attempts, '["JSON"]')) AS attempt FROM usage))
