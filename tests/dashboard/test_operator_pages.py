@@ -160,8 +160,12 @@ async def test_a_damaged_usage_file_is_reported_and_the_rest_is_shown(app, opera
         assert reply.status_code == 200 and f"usage/{folder.name}/03.duckdb is damaged; when it is deleted" in text_of(
             reply
         )
+    downloads = "/operator/usage/download.csv?range=7d", "/usage/download.parquet?range=7d"
+    names = [(await operator.get(address)).headers["content-disposition"] for address in downloads]
+    assert ["-7d-incomplete.csv" in names[0], "-7d-incomplete.parquet" in names[1]] == [True, True]
     (folder / "03.duckdb").unlink()
     assert "damaged" not in text_of(await operator.get("/operator/usage?range=7d"))
+    assert "-7d.csv" in (await operator.get(downloads[0])).headers["content-disposition"]
 
 
 async def test_failing_routes_and_alarms_are_shown(app, operator, send_chat):

@@ -150,14 +150,15 @@ async def show(visit: Visit, scope: Scope) -> Response:
 
 
 async def download(visit: Visit, scope: Scope) -> Response:
-    """The rows as a file."""
+    """The rows as a file. Its name says when a damaged usage file was left out, as the pages do."""
     form = visit.argument("form")
     if form not in ("csv", "parquet"):
         raise NotFound("there is no such download")
     selection = read_selection(visit.query)
     filters = selection.filters(scope, since=selection.since())
     path = await visit.state.queries.export(filters, form, all_columns=visit.is_operator)  # type: ignore[arg-type]
-    named = f"tollgate-usage-{scope.account or 'all'}-{selection.range}.{form}"
+    left_out = "-incomplete" if visit.state.queries.files.damaged else ""
+    named = f"tollgate-usage-{scope.account or 'all'}-{selection.range}{left_out}.{form}"
     media = "text/csv; charset=utf-8" if form == "csv" else "application/vnd.apache.parquet"
     return Download(path, media_type=media, filename=named)
 
