@@ -206,6 +206,26 @@ def test_an_event_with_too_many_lines_is_rejected(monkeypatch: pytest.MonkeyPatc
         decode(line * 200 + b"\n\n")
 
 
+@pytest.mark.parametrize("line", [b"\n", b"\r", b"\r\n"], ids=["LF", "CR", "CRLF"])
+@pytest.mark.parametrize("size", [1, 40], ids=["line by line", "many at once"])
+def test_a_stream_of_blank_lines_is_rejected_unless_events_come_between(
+    monkeypatch: pytest.MonkeyPatch, line: bytes, size: int
+) -> None:
+    monkeypatch.setattr("tollgate.sse._MOST_STRAYS", 100)
+    event = b"data: x" + line * 2
+    spaced = Decoder()
+    for _ in range(100):  # heartbeats in front of each event
+        spaced.feed_pairs(line)
+        spaced.feed_pairs(line + event)
+        spaced.feed_pairs(event)
+    assert len(spaced.feed(event)) + len(spaced.finish()) >= 1
+    flooded = Decoder()
+    flooded.feed(event)
+    with pytest.raises(UpstreamFailed, match="a stream consists of blank lines"):
+        for _ in range(120 // size):
+            flooded.feed(line * size)
+
+
 def test_a_large_event_in_small_chunks_takes_linear_time() -> None:
     def seconds(count: int) -> float:
         decoder = Decoder()

@@ -26,6 +26,10 @@ _BREAKS_ELSEWHERE = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"
 _KNOWN_NAMES = 256
 _MOST_LINES = 100_000
 """Most lines of one event; parsing them blocks the event loop for a tenth of a second."""
+_MOST_STRAYS = 10_000
+_STRAYS_PER_EVENT = 8
+"""Most stray blank lines of a stream: so many, and some more for each event. Each is an event of one byte, and a few MB
+of them would block the event loop for many seconds. Heartbeats are one a second."""
 
 
 class Event(NamedTuple):
@@ -53,10 +57,10 @@ class Decoder:
     """Incremental decoder; one per stream.
 
     `feed(b'data: {}\\n\\n')` returns `[Event(None, b'{}', b'data: {}\\n\\n')]`. Raises `UpstreamFailed` if an event
-    exceeds `max_event_bytes`.
+    exceeds `max_event_bytes`, or if nearly everything is blank lines.
     """
 
-    __slots__ = ("_carriage", "_heads", "_held", "_limit", "_marked", "_names", "_scanned", "_started")
+    __slots__ = ("_carriage", "_heads", "_held", "_limit", "_marked", "_names", "_scanned", "_started", "_strays")
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._held = bytearray()
@@ -65,6 +69,8 @@ class Decoder:
         self._carriage = False
         self._started = False
         self._marked = False
+        self._strays = 0
+        """Stray blank lines beyond those that the events so far allow."""
         self._names: dict[bytes, str] = {}
         self._heads: dict[bytes, str | None] = {}
         """Event names by their whole line."""
@@ -109,6 +115,8 @@ class Decoder:
         if self._started and not self._held and not self._carriage and data.endswith(b"\n\n") and b"\r" not in data:
             pairs = self._uniform_pairs(data.split(b"\n"))
             if pairs is not None:
+                if self._strays:
+                    self._count(0, len(pairs))
                 return pairs
         return [(event.name, event.data) for event in self.feed(data)]
 
@@ -167,6 +175,7 @@ class Decoder:
         events: list[Event] = []
         append = events.append
         names = self._names
+        walked = 0
         for piece in pieces:
             if piece.startswith(b"data: ") and b"\n" not in piece:
                 append(_new(Event, (None, piece[6:], piece + b"\n\n")))
@@ -177,6 +186,9 @@ class Decoder:
                 append(self._block(piece + b"\n\n"))
             else:
                 events += self._walk(piece + b"\n\n", final=True)[0]
+                walked += 1
+        if self._strays:
+            self._count(0, len(pieces) - walked)
         if last:
             events += self._walk(last, final=True)[0]
         return events
@@ -194,17 +206,29 @@ class Decoder:
     def _walk(self, data: bytes, *, final: bool) -> tuple[list[Event], int]:
         """The complete blocks of `data`, with any kind of line break, and their total size."""
         events: list[Event] = []
-        at, size = 0, len(data)
+        at, size, strays = 0, len(data), 0
         while at < size:
-            found = _BREAK.match(data, at) or _END.search(data, at)
+            stray = _BREAK.match(data, at)
+            found = stray or _END.search(data, at)
             if found is None:
                 break
             end = found.end()
             if end == size and not final and data[end - 1] == 0x0D:
                 break  # the next byte may be the line feed of a CRLF
-            events.append(self._block(data[at:end]))
+            if stray is None:
+                events.append(self._block(data[at:end]))
+            else:
+                events.append(_new(Event, (None, b"", data[at:end])))
+                strays += 1
             at = end
+        self._count(strays, len(events) - strays)
         return events, at
+
+    def _count(self, strays: int, others: int) -> None:
+        """Count stray blank lines and other events. Raises `UpstreamFailed`."""
+        self._strays = max(0, self._strays + strays - _STRAYS_PER_EVENT * others)
+        if self._strays > _MOST_STRAYS:
+            raise UpstreamFailed("a stream consists of blank lines")
 
     def _block(self, raw: bytes) -> Event:
         if len(raw) > _MOST_LINES and raw.count(b"\n") + raw.count(b"\r") > _MOST_LINES:
