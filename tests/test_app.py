@@ -48,6 +48,7 @@ async def app(tmp_path):
         "/llm/v1/chat/completions",
         "/llm/v1/v1/chat/completions",
         "/v1/chat/completions/",
+        pytest.param("/v1" * 10_000 + "/chat/completions", id="many times v1"),
     ],
 )
 async def test_every_spelling_of_a_path_reaches_the_endpoint(app, path):

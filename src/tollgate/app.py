@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ log = logging.getLogger("tollgate.app")
 
 _POLL_SECONDS = 0.01
 """How often `App.wait_idle` checks whether requests are still running."""
+
+_DOUBLED = re.compile(r"(?:/v1)+/")
 
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -100,8 +103,8 @@ class App:
             if path.startswith(prefix + "/"):
                 path = path[len(prefix) :]
                 break
-        while path.startswith("/v1/v1/"):
-            path = path[3:]
+        if path.startswith("/v1/v1/"):
+            path = _DOUBLED.sub("/v1/", path, 1)  # in one step: a loop takes a tenth of a second for 64 kB of them
         return path.rstrip("/") or "/"
 
     async def _serve(self, scope: Scope, path: str, receive: Receive, send: Send) -> None:
