@@ -376,6 +376,17 @@ async def test_a_slow_reader_pauses_the_application():
     assert sent == [0, 1, 2] and answers_of(client.said, ["GET"]) == [(200, b"xxx", True)]
 
 
+@pytest.mark.parametrize("sent", [GET.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"), b"invalid\r\n\r\n"])
+async def test_a_closing_connection_is_ended_if_its_client_does_not_read_the_rest(monkeypatch, sent):
+    monkeypatch.setattr(http1, "STUCK_SECONDS", 0.001)
+    client = Client()
+    client.transport.unsent = [30, 20, 20, 10]  # read once, then no more
+    await client.exchange([sent], left=False)
+    assert client.transport.closed
+    await until(lambda: client.transport.aborted)
+    assert client.transport.unsent == [10]
+
+
 async def test_a_client_that_disconnects_while_an_answer_waits_blocks_nothing():
     async def application(scope: Any, receive: Any, send: Any) -> None:
         client.connection.pause_writing()

@@ -234,6 +234,8 @@ class Transport(asyncio.Transport):
         super().__init__()
         self.written: list[bytes] = []
         self.closed = self.paused = self.aborted = False
+        self.unsent: list[int] = []
+        """What `get_write_buffer_size` returns, one after the other; then 0."""
         self.protocol: Any = None
 
     def set_protocol(self, protocol: Any) -> None:
@@ -254,6 +256,9 @@ class Transport(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self.closed
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent.pop(0) if self.unsent else 0
 
     def pause_reading(self) -> None:
         self.paused = True

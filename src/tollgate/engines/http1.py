@@ -228,7 +228,7 @@ class Http1(asyncio.Protocol):
         if newest is not None and self._upgrade is None:
             newest.end()
             if newest.complete and not newest.keep:
-                self._writes.close()
+                self._close()
 
     def read_on(self) -> None:
         """The application waits for more of a body."""
@@ -251,13 +251,13 @@ class Http1(asyncio.Protocol):
             if newest is not self._active:
                 self._waiting.pop()
             elif newest.started:
-                self._writes.close()
+                self._close()
             else:
                 self._send_refusal()
 
     def _send_refusal(self) -> None:
         self._send_last_answer(self._refusal, REFUSALS[self._refusal])
-        self._writes.close()
+        self._close()
 
     def _send_last_answer(self, status: int, text: bytes) -> str:
         """Write an answer that does not come from the application, as the connection's last. Returns its request id."""
@@ -291,7 +291,7 @@ class Http1(asyncio.Protocol):
         if not exchange.started and not self.transport.is_closing():
             request_id = self._send_last_answer(500, b"Internal Server Error")
             log.error("the client got a 500 for request %s", request_id)
-        self._writes.close()
+        self._close()
 
     def answered(self, exchange: HttpExchange) -> None:
         """The answer of `exchange` is complete."""
@@ -301,7 +301,7 @@ class Http1(asyncio.Protocol):
                 self._since = self.loop.time()
                 self.read_on()
             else:
-                self._writes.close()
+                self._close()
         elif self._waiting:
             self._begin(*self._waiting.popleft())
             self.read_on()
@@ -332,6 +332,21 @@ class Http1(asyncio.Protocol):
         """Whether no request is being answered."""
         return self._active is None or self._active.complete
 
+    def _close(self) -> None:
+        """Close the connection once its client has read the rest, which may not take for ever."""
+        self._writes.close()
+        if self._parser is not None:  # else it is lost
+            self._clock.cancel()
+            self._clock = self.loop.call_later(STUCK_SECONDS, self._end_stuck, self.transport.get_write_buffer_size())
+
+    def _end_stuck(self, unsent: int) -> None:
+        """The connection is being closed and had `unsent` bytes left `STUCK_SECONDS` ago: end it if none were read."""
+        left = self.transport.get_write_buffer_size()
+        if left >= unsent:
+            self.transport.abort()
+        else:
+            self._clock = self.loop.call_later(STUCK_SECONDS, self._end_stuck, left)
+
     def _check(self) -> None:
         """Close the connection if the client sends no request, or does not complete a head or a body."""
         idle = self._idle()
@@ -339,7 +354,7 @@ class Http1(asyncio.Protocol):
         if idle and (left <= 0 or self._ends):
             self._writes.flush()
             if end_unused(self.transport):
-                self._writes.close()
+                self._close()
             else:
                 self._clock = self.loop.call_later(UNREAD_SECONDS, self._check)
         elif not idle and self._lags():
