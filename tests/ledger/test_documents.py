@@ -71,7 +71,7 @@ def test_small_jobs_are_in_the_table_and_running_ones_are_found_at_start(store, 
     store.apply([event(1, job(1, "A")), event(2, running)])
     assert [path.name for path in (tmp_path / "generations").iterdir()] == ["job-002.json"]
     assert store.generation("alice", "job-001") == job(1, "A")
-    assert store.snapshot(NOW).pending == [running]
+    assert store.snapshot().pending == [running]
 
 
 def test_a_large_job_is_synced_before_it_is_renamed_and_its_folder_is_private(tmp_path, monkeypatch):

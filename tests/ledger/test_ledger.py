@@ -372,6 +372,19 @@ async def test_a_spend_cap_window_excludes_older_costs(
 
 
 @pytest.mark.usefixtures("within_one_day")
+@pytest.mark.parametrize("window", ["day", "week", "month"])
+async def test_costs_from_a_time_when_the_clock_was_set_ahead_do_not_reach_todays_cap(
+    alice_in_either: Alice, window: str
+) -> None:
+    ledger = alice_in_either.ledger
+    key = await ledger.update_key(alice_in_either.key.id, spend_cap=Decimal(1), cap_window=window)
+    await ledger.record(row(cost="0.3", key_id=key.id))
+    await ledger.record(row(cost="1", key_id=key.id, time=datetime.now(UTC) + timedelta(days=40)))
+    assert (await ledger.keys_spent())[key.id] == Decimal("0.3")
+    assert (await ledger.hold(key, Decimal(5))).amount == Decimal("0.7")
+
+
+@pytest.mark.usefixtures("within_one_day")
 async def test_sums_of_all_keys_and_accounts_are_read_at_once(alice_in_either: Alice) -> None:
     ledger = alice_in_either.ledger
     await ledger.create_account("bob")

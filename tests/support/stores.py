@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
 from copy import deepcopy
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -106,7 +105,7 @@ def _first_snapshot() -> Snapshot:
         made = Store(Path(folder) / FILE_NAME)
         made.open()
         try:
-            return _read_snapshot(made, datetime.now(UTC))
+            return _read_snapshot(made)
         finally:
             made.close()
 
@@ -127,9 +126,9 @@ def _progress(self: Store, name: str) -> int:
     return 0 if self._path in _unused else _read_progress(self, name)
 
 
-def _snapshot(self: Store, now: datetime) -> Snapshot:
+def _snapshot(self: Store) -> Snapshot:
     if self._path not in _unused:
-        return _read_snapshot(self, now)
+        return _read_snapshot(self)
     _unused.remove(self._path)
     return deepcopy(_first_snapshot())
 

@@ -107,7 +107,7 @@ class EmbeddedBackend:
         try:
             self._catch_up()
             newest = max(self.store.progress("applied"), self.publisher.highest_seq())
-            return self.store.snapshot(datetime.now(UTC)), newest + 1
+            return self.store.snapshot(), newest + 1
         except (duckdb.Error, OSError) as error:  # a full disk, most likely
             raise TollgateError(
                 f"{self._directory.path}: the ledger cannot be brought up to date; its journal stays as it is: "

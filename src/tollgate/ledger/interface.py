@@ -28,7 +28,8 @@ class StoreInUse(TollgateError):
 
 @dataclass(slots=True)
 class Snapshot:
-    """What memory needs at start. `spent_by_day` has the current month and week, `spent_by_key` everything."""
+    """What memory needs at start. `spent_by_day` has the newest days, at least a month of them, `spent_by_key`
+    everything."""
 
     accounts: list[Account] = field(default_factory=list)
     keys: list[tuple[KeyRecord, bytes]] = field(default_factory=list)

@@ -211,11 +211,12 @@ class Memory:
         days[day] = days.get(day, _ZERO) + cost
 
     def spent_in_window(self, key_id: str, window: CapWindow) -> Decimal:
-        """What the key spent in the current UTC day, week (from Monday) or month, or in total."""
+        """What the key spent in the current UTC day, week (from Monday) or month, or in total. Days after it, from a
+        time when the clock was set ahead, do not count until they come."""
         if window == "total":
             return self.spent_by_key.get(key_id, _ZERO)
-        first, _ = cap_days(window, datetime.now(UTC).date())
-        return sum((cost for day, cost in self._days.get(key_id, {}).items() if day >= first), _ZERO)
+        first, after = cap_days(window, datetime.now(UTC).date())
+        return sum((cost for day, cost in self._days.get(key_id, {}).items() if first <= day < after), _ZERO)
 
 
 def cap_days(window: CapWindow, today: date) -> tuple[date, date]:

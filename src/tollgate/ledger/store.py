@@ -60,6 +60,9 @@ _SPENT = (
     "removed)"
 )
 """What was ever charged: rows, and sums of those that were removed."""
+_DAYS_OF_CAPS = 40
+"""How many days with rows are read for spend caps: a month's, and some from times when the clock was wrong. They are
+counted and not compared with today, which may be wrong at a start and be corrected later."""
 _PAGE = 5000
 _JOBS = 500
 """Image jobs removed in one transaction; some of them have 64 KB."""
@@ -270,7 +273,7 @@ class Store:
         found = self.read(f"SELECT {', '.join(columns)} FROM {rows}", values)
         return [decode(kind, dict(zip(columns, map(_aware, row), strict=True))) for row in found]
 
-    def snapshot(self, now: datetime) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         """Everything that memory starts with. DuckDB computes the sums from grants and usage rows, in exact
         decimals."""
         snapshot = Snapshot()
@@ -286,9 +289,9 @@ class Store:
             snapshot.spent[account] += cost
             snapshot.spent_by_key[key] = snapshot.spent_by_key.get(key, Decimal(0)) + cost
             snapshot.last_used[key] = last.replace(tzinfo=UTC)
-        since = min(now.date().replace(day=1), now.date() - timedelta(days=7))
         for key, day, cost in self.read(
-            f"SELECT key_id, CAST(time AS DATE), sum(cost) FROM {_SPENT} WHERE time >= ? GROUP BY 1, 2", [since]
+            f"SELECT key_id, CAST(time AS DATE), sum(cost) FROM {_SPENT} WHERE time >= (SELECT min(day) FROM (SELECT "
+            f"DISTINCT CAST(time AS DATE) AS day FROM {_SPENT} ORDER BY day DESC LIMIT {_DAYS_OF_CAPS})) GROUP BY 1, 2"
         ):
             snapshot.spent_by_day.setdefault(key, {})[day] = cost
         pending = self.read("SELECT id, document, answer FROM generations WHERE status IN (?, ?)", PENDING)

@@ -89,7 +89,7 @@ class SharedLedger(Ledger):
                 "amount": str(min(amount, credits.hold_cap)),
                 "minimum": str(credits.minimum),
                 "cap": None if key.spend_cap is None else str(key.spend_cap),
-                "since": _since(key.cap_window),
+                **_days(key.cap_window),
             },
         )
         if "refused" in answer:
@@ -139,7 +139,7 @@ class SharedLedger(Ledger):
         return [key for key, _ in await self._backend.records.keys(account_id=account_id)]
 
     async def keys_spent(self, account_id: str | None = None) -> dict[str, Decimal]:
-        return await self._backend.records.keys_spent(account_id, {window: _since(window) for window in CAP_WINDOWS})
+        return await self._backend.records.keys_spent(account_id, {window: _days(window) for window in CAP_WINDOWS})
 
     async def _add_account(self, account: Account) -> None:
         await self._backend.records.add_account(account)
@@ -164,9 +164,12 @@ class SharedLedger(Ledger):
         await self._backend.reread("balance", grant.account_id)
 
 
-def _since(window: CapWindow) -> str | None:
-    """The first day that counts for a spend cap; None when every day does."""
-    return None if window == "total" else cap_days(window, datetime.now(UTC).date())[0].isoformat()
+def _days(window: CapWindow) -> dict[str, str | None]:
+    """The first day that counts for a spend cap, and the first after it that does not; None when every day does."""
+    if window == "total":
+        return {"since": None, "until": None}
+    since, until = cap_days(window, datetime.now(UTC).date())
+    return {"since": since.isoformat(), "until": until.isoformat()}
 
 
 def _standing(key: KeyRecord, tokens: int, refused: str, wait: float) -> Limits:

@@ -80,12 +80,14 @@ BEGIN
 END $$;
 
 -- Reserve what is asked for, for requests of one key in the order in which they asked (the rule of `memory.Memory.hold`); gives an
--- amount or a reason for each. `since`: first day of the cap's window, null for all days.
+-- amount or a reason for each. `since`: first day of the cap's window, null for all days; `until`:
+-- the first day after it, which only programs before version 8 do not send.
 CREATE FUNCTION tollgate.hold(p_instance text, p_asks jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     v_account text := p_asks->0->>'account';
     v_key text := p_asks->0->>'key';
     v_since date := (p_asks->0->>'since')::date;
+    v_until date := coalesce((p_asks->0->>'until')::date, 'infinity');
     v_free numeric;
     v_before numeric;
     v_used numeric := 0;
@@ -101,7 +103,7 @@ BEGIN
         IF v_since IS NULL THEN
             SELECT coalesce(sum(spent), 0) INTO v_used FROM tollgate.key_sums WHERE key_id = v_key;
         ELSE
-            SELECT coalesce(sum(spent), 0) INTO v_used FROM tollgate.key_days WHERE key_id = v_key AND day >= v_since;
+            SELECT coalesce(sum(spent), 0) INTO v_used FROM tollgate.key_days WHERE key_id = v_key AND day >= v_since AND day < v_until;
         END IF;
         SELECT coalesce(sum(held), 0) INTO v_running FROM tollgate.key_sums WHERE key_id = v_key;
     END IF;
@@ -127,14 +129,16 @@ BEGIN
     RETURN v_said;
 END $$;
 
--- A bucket of a rate limit with what time has brought (the rule of `limits.RateLimits`); gives its level.
+-- A bucket of a rate limit with what time has brought (the rule of `limits.RateLimits`); gives its level. A clock that was
+-- set back by more than a minute goes on from there, or nothing would come until it caught up; calls may come out of order by less.
 CREATE FUNCTION tollgate.refill(p_key text, p_kind text, p_allowed double precision, p_now timestamptz) RETURNS double precision LANGUAGE sql AS $$
     INSERT INTO tollgate.buckets AS b (key_id, kind, allowed, level, stamp) VALUES (p_key, p_kind, p_allowed, p_allowed, p_now)
     ON CONFLICT (key_id, kind) DO UPDATE SET
         level = least(excluded.allowed,
             CASE WHEN b.allowed = excluded.allowed THEN b.level WHEN b.allowed = 0 THEN excluded.allowed ELSE b.level * excluded.allowed / b.allowed END
             + greatest(0, extract(epoch FROM excluded.stamp - b.stamp)) * excluded.allowed / 60),
-        allowed = excluded.allowed, stamp = greatest(b.stamp, excluded.stamp)
+        allowed = excluded.allowed, stamp = CASE
+            WHEN excluded.stamp < b.stamp - interval '1 minute' THEN excluded.stamp ELSE greatest(b.stamp, excluded.stamp) END
     RETURNING level
 $$;
 

@@ -83,7 +83,7 @@ async def move(source: Store, address: str, *, dry_run: bool = False) -> Moved:
     backend = EmbeddedBackend(source, moved=True)
     async with Ledger(source, Credits(), backend=backend) as ledger:
         await ledger.settle()
-        snapshot = await asyncio.to_thread(backend.store.snapshot, datetime.now(UTC))
+        snapshot = await asyncio.to_thread(backend.store.snapshot)
         move = _Move(source, backend.store, snapshot, await connect(address, "tollgate store move"))
         try:
             moved = await move.run(dry_run=dry_run)

@@ -34,9 +34,10 @@ GONE = "SELECT pg_try_advisory_xact_lock(tollgate.lock_of($1))"
 transaction, so a gateway of that name that starts meanwhile waits for a moment."""
 
 _SPENT_BY_KEY = """SELECT k.id, coalesce(CASE WHEN w.since IS NULL THEN s.spent
-    ELSE (SELECT sum(d.spent) FROM tollgate.key_days d WHERE d.key_id = k.id AND d.day >= w.since::date)
+    ELSE (SELECT sum(d.spent) FROM tollgate.key_days d WHERE d.key_id = k.id AND d.day >= w.since::date
+        AND d.day < w.until::date)
     END, 0) AS spent
-FROM tollgate.keys k JOIN unnest($2::text[], $3::text[]) AS w(name, since) ON w.name = k.cap_window
+FROM tollgate.keys k JOIN unnest($2::text[], $3::text[], $4::text[]) AS w(name, since, until) ON w.name = k.cap_window
 LEFT JOIN tollgate.key_sums s ON s.key_id = k.id WHERE $1::text IS NULL OR k.account_id = $1"""
 
 
@@ -70,10 +71,13 @@ class Records:
         """The arithmetic of all accounts, or of one."""
         return await self._records(AccountSums, "balances WHERE $1::text IS NULL OR account_id = $1", account_id)
 
-    async def keys_spent(self, account_id: str | None, since: Mapping[str, str | None]) -> dict[str, Decimal]:
-        """What each key of an account, or of all, spent in its window; `since`: the first day of each kind of
-        window."""
-        rows = await self._connections.rows(_SPENT_BY_KEY, account_id, list(since), list(since.values()))
+    async def keys_spent(
+        self, account_id: str | None, days: Mapping[str, Mapping[str, str | None]]
+    ) -> dict[str, Decimal]:
+        """What each key of an account, or of all, spent in its window; `days`: of each kind of window the first day
+        (`since`) and the first day after it (`until`)."""
+        ends = [[each[end] for each in days.values()] for end in ("since", "until")]
+        rows = await self._connections.rows(_SPENT_BY_KEY, account_id, list(days), *ends)
         return {row["id"]: row["spent"] for row in rows}
 
     async def add_account(self, account: Account) -> None:
