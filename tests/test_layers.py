@@ -16,7 +16,7 @@ TESTS = ROOT / "tests"
 
 FLOORS = {
     0: "addresses content_encoding errors forms multipart json_bounds wire sse money measures media_types outage "
-    "passwords process room wording",
+    "passwords process room steady_time wording",
     1: "config",
     2: "mapping catalog catalog_import routing health usage tariff runtime public_errors",
     3: "upstream ledger tokens tokenizer fetch remembered sandbox metrics start_cache",

@@ -5,7 +5,8 @@ import threading
 import pytest
 
 from tollgate.errors import Unavailable
-from tollgate.remembered.minted import KEEP_SECONDS, Minted, digest, written
+from tollgate.remembered.minted import KEEP_SECONDS, SOMEBODY, Minted, digest, written
+from tollgate.steady_time import SteadyTime
 
 
 async def test_an_id_is_known_for_its_account_only_and_survives_a_restart(tmp_path):
@@ -59,32 +60,61 @@ async def test_its_files_are_readable_by_the_owner_only_in_any_folder(tmp_path):
     register.close()
 
 
+class Clocks:
+    """Two clocks that can be set."""
+
+    def __init__(self, monkeypatch):
+        self.wall, self.machine = 1_800_000_000, 5.0
+        monkeypatch.setattr("tollgate.remembered.minted.time.time", lambda: self.wall)
+        self.times = SteadyTime(lambda: self.wall, lambda: self.machine)
+
+    def wait(self, seconds):
+        self.wall += seconds
+        self.machine += seconds
+
+
 async def test_old_ids_are_forgotten(tmp_path, monkeypatch):
-    path = tmp_path / "minted.sqlite"
-    register = Minted(path)
-    await register.remember("alice", "acme", ["resp_1"])
+    clocks, path = Clocks(monkeypatch), tmp_path / "minted.sqlite"
+    register = Minted(path, clocks.times)
+    await register.remember("alice", "acme", [f"resp_{number}" for number in range(300)])
+    clocks.wait(KEEP_SECONDS + 1)
+    await register.remember("alice", "acme", ["resp_young"])
     register.close()
-    monkeypatch.setattr("tollgate.remembered.minted.KEEP_SECONDS", -10)
-    again = Minted(path)
-    assert await again.provider_of("alice", "resp_1") is None
-    again.close()
+    assert {row[0] for row in written(path)} == {digest("alice", "resp_young"), digest(SOMEBODY, "resp_young")}
 
 
 async def test_old_ids_are_forgotten_by_a_gateway_that_runs_for_months(tmp_path, monkeypatch):
-    now = 1_800_000_000
-    monkeypatch.setattr("tollgate.remembered.minted.time.time", lambda: now)
-    path = tmp_path / "minted.sqlite"
-    register = Minted(path)
+    clocks, path = Clocks(monkeypatch), tmp_path / "minted.sqlite"
+    register = Minted(path, clocks.times)
+    clocks.wait(600)
     await register.remember("alice", "acme", [f"resp_{number}" for number in range(300)])
-    now += KEEP_SECONDS - 60 * 300
+    clocks.wait(KEEP_SECONDS - 60 * 300)
     await register.remember("alice", "acme", ["resp_young"])
     for number in range(600):
-        now += 60
+        clocks.wait(60)
         await register.remember("alice", "acme", [f"later_{number}"])
     kept = {row[0] for row in written(path)}
     assert len(kept) == 2 * (1 + 600), "each is registered for the account, and for any account"
     assert digest("alice", "resp_young") in kept and digest("alice", "resp_1") not in kept
     register.close()
+
+
+@pytest.mark.parametrize("set_at", ["a start", "a running gateway"])
+async def test_a_clock_set_ahead_for_some_minutes_makes_no_id_unknown(tmp_path, monkeypatch, set_at):
+    clocks, path = Clocks(monkeypatch), tmp_path / "minted.sqlite"
+    register = Minted(path, clocks.times)
+    await register.remember("alice", "acme", ["resp_1"])
+    clocks.wait(700)
+    clocks.wall += 2 * KEEP_SECONDS
+    if set_at == "a start":
+        register.close()
+        register = Minted(path, SteadyTime(lambda: clocks.wall, lambda: clocks.machine))
+    for number in range(256):
+        clocks.wait(2)
+        await register.remember("alice", "acme", [f"later_{number}"])
+    clocks.wall -= 2 * KEEP_SECONDS
+    register.close()
+    assert await Minted(path, clocks.times).provider_of("alice", "resp_1") == "acme"
 
 
 async def test_a_few_ids_are_cached_and_the_rest_is_in_the_file(tmp_path, monkeypatch):

@@ -2,8 +2,7 @@
 `store.keep_jobs_days`, `store.keep_files_days`).
 
 Decides which day is the first to keep; the stores remove what is older. Whole UTC days only, so that an hour's rows go
-together. A clock that was set wrong must not delete a year of rows: the time of day is trusted only if it advanced as
-much as the monotonic clock since the last look.
+together. What day it is says `SteadyTime`.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple
 
 from tollgate.config.settings import Store
+from tollgate.steady_time import STEADY_SECONDS, SteadyTime
 
-LOOK_SECONDS = 600.0
-"""How often to look for what is too old, and so how long a changed clock must stay as it is before it is trusted."""
-_DRIFT_SECONDS = 60.0
+LOOK_SECONDS = STEADY_SECONDS
+"""How often to look for what is too old."""
 
 
 class FirstDays(NamedTuple):
@@ -35,10 +34,9 @@ class Retention:
         self, settings: Store, wall: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._settings = settings
-        self._wall = wall
         self._clock = clock
+        self._times = SteadyTime(wall, clock)
         self._looked_at = clock()
-        self._offset = wall() - self._looked_at
 
     def look(self) -> FirstDays | None:
         """The first days to keep. None when everything is kept, when it is not time to look yet, and when the time of
@@ -46,10 +44,10 @@ class Retention:
         now, kept = self._clock(), self._settings
         if not (kept.keep_rows_days or kept.keep_jobs_days) or now < self._looked_at + LOOK_SECONDS:
             return None
-        before, self._offset, self._looked_at = self._offset, self._wall() - now, now
-        if abs(self._offset - before) > _DRIFT_SECONDS:
+        self._looked_at = now
+        if (time_of_day := self._times.now()) is None:
             return None
-        today = datetime.fromtimestamp(now + self._offset, UTC).date()
+        today = datetime.fromtimestamp(time_of_day, UTC).date()
         rows, files, jobs = (
             today - timedelta(days=days) if days else None
             for days in (kept.keep_rows_days, kept.keep_files_days if kept.keep_rows_days else 0, kept.keep_jobs_days)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tollgate.errors import Unavailable
 from tollgate.outage import Outage
+from tollgate.steady_time import SteadyTime
 
 if TYPE_CHECKING:
     import sqlite3
@@ -37,8 +38,8 @@ log = logging.getLogger("tollgate.minted")
 KEEP_SECONDS = 60 * 24 * 3600
 """Twice the 30 days for which providers store answers."""
 _PARTS = 256
-"""Old ids are removed at the start, and then a part of them each minute, by the first byte of their digests: the file
-of a gateway that runs for months stays small, and no write waits for a look at all of it."""
+"""Old ids are removed when the time is known (`SteadyTime`), and then a part of them each minute, by the first byte of
+their digests: the file of a gateway that runs for months stays small, and no write waits for a look at all of it."""
 _RECENT = 20_000
 _MOST_AT_ONCE = 512 * 1024
 """Most characters that are hashed on the event loop, which takes half a millisecond."""
@@ -50,8 +51,9 @@ class Minted:
     """The register. `path` None keeps it in memory (tests). The file is opened for the first id: most gateways see
     none."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, times: SteadyTime | None = None) -> None:
         self._path = path
+        self._times = times or SteadyTime()
         self._lock = threading.RLock()
         self._opened: sqlite3.Connection | None = None
         self._recent: OrderedDict[bytes, str] = OrderedDict()
@@ -135,7 +137,6 @@ class Minted:
                 "CREATE TABLE IF NOT EXISTS minted (digest BLOB PRIMARY KEY, provider TEXT NOT NULL, at INTEGER NOT "
                 "NULL) WITHOUT ROWID"
             )
-            opened.execute("DELETE FROM minted WHERE at < ?", (int(time.time()) - KEEP_SECONDS,))
             self._opened = opened
         return self._opened
 
@@ -189,10 +190,12 @@ class Minted:
             self._outage.end(f"{self._path} can be written again")
 
     def _remove_old(self, file: sqlite3.Connection) -> None:
-        """Remove the old ids of this minute's part."""
-        now = int(time.time())
-        if (minute := now // 60) == self._minute:
+        """Remove the old ids of this minute's part, or the first time all of them."""
+        now = self._times.now()
+        if now is None or (minute := int(now // 60)) == self._minute:
             return
+        if self._minute < 0:
+            file.execute("DELETE FROM minted WHERE at < ?", (now - KEEP_SECONDS,))
         self._minute, first = minute, minute % _PARTS
         file.execute(
             "DELETE FROM minted WHERE digest BETWEEN ? AND ? AND at < ?",

@@ -353,6 +353,7 @@ NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
         ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
         ({"retry-after": "Sat, 21 Nov 2026 12:00:37 GMT"}, 37),
         ({"retry-after": "Sat, 21 Nov 2026 11:00:00 GMT"}, 0),
+        ({"retry-after": "Sat, 21 Nov 2026 12:00:37 +999999999999999"}, None),
         ({"retry-after": "soon"}, None),
         ({"retry-after": ""}, None),
         ({"retry-after": "-5"}, None),

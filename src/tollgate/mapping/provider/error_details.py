@@ -187,7 +187,7 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
         return seconds
     try:
         return _seconds_to(parsedate_to_datetime(after), now)
-    except ValueError:
+    except (ValueError, OverflowError):  # the latter for a time zone far beyond any
         return None
 
 
