@@ -215,12 +215,16 @@ async def test_a_mistake_of_ours_in_a_build_does_not_end_the_refreshing(scene, m
     def broken(*values, **options):
         raise KeyError("oops")
 
+    await scene.discoverer.refresh()
+    scene.lists.models.append({"id": "two", "cost": "0.5"})
     with monkeypatch.context() as patched:
         patched.setattr("tollgate.discovery.build_runtime", broken)
-        assert not await scene.discoverer.refresh()
+        assert not await scene.refresh_now()
     assert "the models found at acme cannot be used: 'oops'" in caplog.text
+    assert (await Reloader(scene.holder, scene.folder, environ=scene.environ).reload()).ok
+    assert scene.ids() == ["acme/one", "acme/written"]  # the list before stays, also after a reload
     assert await scene.refresh_now()
-    assert scene.ids() == ["acme/one", "acme/written"]
+    assert scene.ids() == ["acme/one", "acme/two", "acme/written"]
 
 
 async def test_models_missing_from_a_list_are_removed(scene):
@@ -332,6 +336,13 @@ async def test_a_provider_added_by_a_reload_is_discovered_soon(scene):
         await until(lambda: "bemo/one" in scene.ids())  # the next refresh of `acme` is due in an hour
     finally:
         running.cancel()
+
+
+async def test_a_reload_without_the_list_removes_its_models(scene):
+    await scene.discoverer.refresh()
+    (scene.folder / "providers" / "acme.yaml").write_text(PROVIDER[: PROVIDER.index("discover:")])
+    assert (await Reloader(scene.holder, scene.folder, environ=scene.environ).reload()).ok
+    assert scene.ids() == ["acme/written"]
 
 
 async def test_the_list_of_a_disabled_provider_is_not_requested(tmp_path):

@@ -247,6 +247,7 @@ def test_a_failed_build_keeps_the_current_runtime(files):
 
 
 def test_discovered_models_are_added_to_the_written_ones(files):
+    files.provider("one", 0, "1", 'discover: {url: "https://one.example/v1/models", list: $.data, model: {id: $.id}}\n')
     runtime = files.build()
     mark = runtime.gateway.providers["one"].document.root.mark
     found = (Model("one/found", "one", "found", mark), Model("one/own", "one", "other", mark))

@@ -26,7 +26,7 @@ from tollgate.config.settings import Timeouts
 from tollgate.errors import AlarmKind, ConfigErrors, TollgateError, UpstreamError, UpstreamFailed
 from tollgate.health import record_alarm
 from tollgate.mapping.provider.discover import MAX_PAGES
-from tollgate.runtime import RuntimeHolder, build_runtime
+from tollgate.runtime import Discovered, RuntimeHolder, build_runtime
 from tollgate.upstream import Call
 
 if TYPE_CHECKING:
@@ -99,9 +99,10 @@ class Discoverer:
             self._end_alarms(name, self.states.pop(name))
             self._use(name, ())
         due = [name for name, discovery in lists.items() if self._is_due(name, discovery, now)]
+        in_force = self._holder.discovered
         differs = await asyncio.gather(*(self._refresh_one(name, lists[name]) for name in due))
         changed = [name for name, differ in zip(due, differs, strict=True) if differ]
-        return await self._swap(changed) if changed else False
+        return await self._swap(changed, in_force) if changed else False
 
     def _stands_in(self, provider: str, model: Model) -> bool:
         """Whether another provider is this model's first choice, so that its price is billed."""
@@ -215,17 +216,18 @@ class Discoverer:
         except orjson.JSONDecodeError:
             raise _Unusable("the list is not JSON") from None
 
-    async def _swap(self, changed: list[str]) -> bool:
+    async def _swap(self, changed: list[str], before: Discovered) -> bool:
+        """Put the new lists of these providers into the runtime; if it cannot be built, those `before` stay."""
         async with self._holder.swapping:
             old = self._holder.current
             try:
                 runtime = await asyncio.to_thread(build_runtime, old.loaded, old, discovered=self._holder.discovered)
             except Exception as error:
-                # an entry that loads but does not compile: this provider's list is left out until it changes again
+                # an entry that loads but does not compile
                 mistake = None if isinstance(error, ConfigErrors) else error
                 log.error("the models found at %s cannot be used: %s", ", ".join(changed), error, exc_info=mistake)
                 for name in changed:
-                    self._use(name, ())
+                    self._use(name, before.get(name, ()))
                     self.states[name].problem = str(error) or type(error).__name__
                 return False
             self._holder.swap(runtime)

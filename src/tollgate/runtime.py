@@ -193,7 +193,8 @@ class _Build:
         for name, written in self.gateway.providers.items():
             if written.off and not self.everything:
                 continue
-            provider = _with_discovered(written, discovered.get(name, ()), self.gateway.credits.rates)
+            found_there = discovered.get(name, ()) if written.discover is not None else ()  # it had a list before
+            provider = _with_discovered(written, found_there, self.gateway.credits.rates)
             fingerprint = _fingerprint(provider, len(written.models), self.loaded, secrets, mappings)
             if (compiled := self._provider(provider, fingerprint, mappings)) is not None:
                 found[name] = compiled
