@@ -198,11 +198,12 @@ async def test_plain_text_events_are_passed_through_verbatim(tmp_path):
 @pytest.mark.parametrize("text", [b"hi", b"null"], ids=["text", "JSON without a text"])
 async def test_an_answer_that_is_empty_because_its_events_are_text_is_logged(tmp_path, caplog, text):
     write_mapping(tmp_path, "texts", MAPPING + TEXTS)
-    blocks = [b"event: output\ndata: " + text + b"\n\n", b"event: done\ndata: {}\n\n"]
+    blocks = [b"event: output\ndata: " + text + b"\n\n", b"event: odd\ndata: {}\n\n", b"event: done\ndata: {}\n\n"]
     async with inprocess(
         tmp_path, providers={"acme": provider("acme", "texts")}, apps={"acme": replying(blocks=blocks, headers=SSE)}
     ) as here:
         assert text_of(await here.post("/v1/chat/completions", {**ASK, "stream": True})) == ""
+        assert here.services.metrics.unmatched_events == {"texts odd": 1}
     words = (
         "provider acme: an answer is empty, and events of its stream (1) are not JSON, which `framing: sse` leaves out"
     )

@@ -73,7 +73,7 @@ class ConvertedStream(Stage):
         self._end_at_done()
         return out if began else self._if_answered(out)
 
-    def close(self) -> bytes:
+    def _close(self) -> bytes:
         converter = self._converter
         began = converter.started
         out = self._take(self._events.finish())
@@ -92,7 +92,6 @@ class ConvertedStream(Stage):
                 self._events.not_json,
                 self._offer.framing,
             )
-            self._events.not_json = 0  # an empty answer may be closed twice
         return out if began else self._if_answered(out)
 
     def _end_at_done(self) -> None:

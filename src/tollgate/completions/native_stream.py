@@ -105,7 +105,7 @@ class NativeStream(Stage):
                 self.begun = answers(out, self._opening)
         return out
 
-    def close(self) -> bytes:
+    def _close(self) -> bytes:
         out = b""
         if self._reframed is not None:
             out = self._pass(self._reframed.finish())

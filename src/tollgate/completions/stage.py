@@ -27,10 +27,21 @@ class Stage(ABC):
     def feed(self, block: bytes) -> bytes:
         """The client's bytes for a block of upstream bytes; the end of the answer is held back for `tail`."""
 
-    @abstractmethod
+    _closed = False
+    """`close` was called."""
+
     def close(self) -> bytes:
         """The upstream's body ended: the client's bytes for what was left unfinished. Sets `error` when the answer is
-        incomplete."""
+        incomplete. Another call (an answer may end before it has begun) returns nothing."""
+        if self._closed:
+            return b""
+        out = self._close()
+        self._closed = True
+        return out
+
+    @abstractmethod
+    def _close(self) -> bytes:
+        """`close`, called once."""
 
     @abstractmethod
     def usage(self) -> dict[str, Any] | None:
