@@ -16,6 +16,7 @@ from support.inprocess import SSE, inprocess, replying
 from support.stores import available_to
 from support.usage_files import rows_by_id
 from support.waiting import SECONDS
+from tollgate.completions.native_chat import NativeChat
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 MESSAGE = {
@@ -482,6 +483,25 @@ async def test_an_internal_error_writes_a_row_and_releases_the_hold(tmp_path, mo
         BASE if broken.endswith("close") else 0,
         "internal_error",
     ), "reported usage is billed"
+
+
+@pytest.mark.parametrize("usage", [None, {**USAGE, "prompt_tokens": 10**9}], ids=["none", "impossible"])
+@pytest.mark.parametrize("broken", ["close", "tail"])
+async def test_after_an_internal_error_an_estimate_is_billed_and_impossible_usage_is_not(
+    tmp_path, monkeypatch, usage, broken
+):
+    def fail(*_: object) -> None:
+        raise KeyError("broken")
+
+    sent = [block.replace(json.dumps(USAGE).encode(), json.dumps(usage).encode()) for block in blocks(None)]
+    app = replying(blocks=sent, headers=SSE)
+    async with inprocess(tmp_path, providers={"acme": provider()}, apps={"acme": app}) as here:
+        monkeypatch.setattr(NativeChat, broken, fail)
+        await here.post("/v1/chat/completions", {**ASK, "stream": True})
+        (row,) = (await rows_by_id(here, tmp_path)).values()
+    estimated = broken == "tail"  # the tokens were counted before
+    assert (row["outcome"], row["estimated"], bool(row["cost"])) == ("error", estimated, estimated)
+    assert row["cost"] < BASE
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -127,7 +127,8 @@ async def _pump(
     except Exception:
         answer.abort()
         try:
-            exchange.note_usage(stage.usage())
+            if exchange.hub_usage is None:  # it was not counted yet
+                exchange.note_usage(plausible_usage(exchange, stage.usage()) or None)
         finally:  # the mistake may be in `usage`
             await exchange.settle_own_mistake()
         raise
@@ -154,9 +155,8 @@ async def count_usage(exchange: Exchange, stage: Stage, *, left: bool = False) -
     before the final count. A messages stream reports one output token at its start and the others at its end; when the
     provider breaks off, only what it reported is billed (DESIGN section 5).
     """
-    reported = stage.usage()
-    exchange.hub_usage = reported  # billed if the estimate fails
-    usage = plausible_usage(exchange, reported)
+    usage = plausible_usage(exchange, stage.usage())
+    exchange.hub_usage = usage or None  # billed if the estimate fails
     exchange.attempt.reported_tier = stage.tier()
     estimated = False
     lacking = missing_sides(usage)
