@@ -120,16 +120,15 @@ def plan(
     """
     routes = model.routes if pinned is None else [route for route in model.routes if route.provider == pinned]
     found = [(route, offer) for route in routes if (offer := _serving(route, client_protocol, needs)) is not None]
-    if not cooling and health is not None:
-        now = health.now()
-        found = [(route, offer) for route, offer in found if health.cooling_until(route.key, route.provider) <= now]
-    if len(found) < 2:
+    if len(found) < 2 and cooling:
         return Plan([offer for _, offer in found], 1)
     found = [(route, offer) for route, offer in found if fits(offer, needs)] or found
     now = health.now() if health is not None else 0.0
     ranked = []
     for route, offer in found:
         until = health.cooling_until(route.key, route.provider) if health is not None else 0.0
+        if until > now and not cooling:
+            continue
         converted = offer.protocol != client_protocol
         rank = (
             until if until > now else 0.0,
@@ -141,7 +140,8 @@ def plan(
         )
         ranked.append((rank, offer))
     ranked.sort(key=itemgetter(0))
-    return Plan([offer for _, offer in ranked], attempts if ranked[0][0][0] == 0.0 else 1)
+    all_cool = bool(ranked) and ranked[0][0][0] > 0.0
+    return Plan([offer for _, offer in ranked], 1 if all_cool else attempts)
 
 
 def _ranked(offers: tuple[Offer, ...], client_protocol: str) -> tuple[Offer, ...]:
