@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -72,6 +74,25 @@ async def test_the_output_that_the_client_allows_is_held_for(tmp_path):
     for amount in (*longer, both):
         assert amount == pytest.approx(50_000 * 2 * TOKEN, abs=50 * TOKEN)
     assert several == pytest.approx(2 * 100 * 2 * TOKEN, abs=50 * TOKEN)
+
+
+@pytest.mark.parametrize(("path", "model"), [("/v1/chat/completions", "acme/one"), ("/v1/embeddings", "acme/vectors")])
+async def test_the_prices_of_the_hour_in_which_a_request_came_are_held_for(tmp_path, monkeypatch, path, model):
+    """It is billed at these, also when its hour ends a moment later."""
+    then = datetime.now(UTC) + timedelta(hours=12)
+    hours = f"windows: [{{start: '{then:%H:00}', end: '{then:%H:59}', prices: {{prompt: '1000'}}}}]"
+    priced = f"price: {{prompt: '1', unit: 1000000, {hours}}}"
+    provider = (
+        "provider: acme\nurl: app://acme\nspeaks: {chat: /chat, embeddings: {path: /vectors}}\n"
+        f"models:\n  acme/one: {{{priced}}}\n  acme/vectors: {{type: embedding, dimensions: [8], {priced}}}\n"
+    )
+    monkeypatch.setattr("tollgate.services.datetime", SimpleNamespace(now=lambda _: then.replace(minute=30)))
+    async with inprocess(tmp_path, providers={"acme": provider}, apps={"acme": replying(500)}, settings=WIDE) as here:
+        amounts: list[Decimal] = []
+        hold = here.services.ledger.hold
+        here.services.ledger.hold = lambda key, amount: amounts.append(amount) or hold(key, amount)
+        await here.post(path, {"model": model, "max_tokens": 1, **ASK["chat"], "input": "hi"})
+    assert amounts[0] >= 1000 * TOKEN
 
 
 async def test_searches_are_held_for(tmp_path):

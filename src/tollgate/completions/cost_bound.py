@@ -66,6 +66,7 @@ def most_it_costs(exchange: Exchange, offer: Offer, needs: Needs, outline: str) 
         most,
         tariff,
         exchange.rates,
+        at=exchange.inbound.received_at,
         service_tier=exchange.asked_tier(),
         hour_cache='"1h"' in outline,
         multipliers=words,

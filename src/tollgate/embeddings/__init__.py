@@ -38,9 +38,8 @@ async def embed(services: Services, inbound: Inbound) -> Reply:
     routes = _routes(services, model, request)
     exchange = Exchange(services, inbound, request.body, model, False)
     expected = _expected_tokens(request)
-    exchange.begin(
-        await services.ledger.hold(inbound.key, upper_bound(expected, 0, routes.offers[0].tariff, exchange.rates))
-    )
+    most = upper_bound(expected, 0, routes.offers[0].tariff, exchange.rates, at=inbound.received_at)
+    exchange.begin(await services.ledger.hold(inbound.key, most))
     try:
         exchange.admitted_tokens = expected
         exchange.limits = await services.ledger.admit(inbound.key, expected)
