@@ -29,8 +29,9 @@ once and not at every poll."""
 
 
 def seconds_since(then: datetime) -> float:
-    """Seconds since this time, by the time of day."""
-    return (datetime.now(UTC) - then).total_seconds()
+    """Seconds since this time, by the time of day; 0 for a time that is still to come because the clock was set
+    back."""
+    return max(0.0, (datetime.now(UTC) - then).total_seconds())
 
 
 def check_storable(job_input: object, max_nesting: int) -> None:

@@ -48,7 +48,7 @@ class Watch:
         self.every = every
         self.hold = hold
         self.terms = terms
-        self.began = now - max(0.0, seconds_since(job.created_at))
+        self.began = now - seconds_since(job.created_at)
         self.looks = 0
         self.due = now
         self.next(now)
