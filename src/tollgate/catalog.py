@@ -91,6 +91,17 @@ def may_use(access: Access, model: CatalogModel) -> bool:
     return any(fnmatchcase(model.id, glob) for glob in allowed)  # runs for every request: most lists exclude nothing
 
 
+def may_use_unlisted(access: Access, name: str, asked: CatalogModel) -> bool:
+    """Whether this caller may use a model that the catalog does not have, by its provider's name for it, in a request
+    for the model `asked`: the globs are matched with the id that it would have.
+
+    A key for acme/small may not use "large" of the same provider, which a key for acme/* may.
+    """
+    if access.allowed is None:
+        return True
+    return names_match(access.allowed, name if "/" in name else f"{asked.id.partition('/')[0]}/{name}")
+
+
 class Catalog:
     """All models by canonical id and alias. Immutable, except for its cache of rendered listings."""
 

@@ -650,6 +650,8 @@ async def test_passes_that_name_the_requested_model_are_billed_at_its_own_price(
             id="a tool with parameters",
         ),
         pytest.param(lambda name: {"fallbacks": [{"model": "up-1"}, {"model": name}]}, id="a fallback"),
+        pytest.param(lambda name: {"fallbacks": ["up-1", name]}, id="the name of a fallback"),
+        pytest.param(lambda name: {"models": ["acme/one", name]}, id="one to choose from"),
     ],
 )
 async def test_a_model_named_inside_the_request_must_be_allowed_for_the_key(tmp_path, naming):
@@ -666,11 +668,16 @@ async def test_a_model_named_inside_the_request_must_be_allowed_for_the_key(tmp_
             ("up-2", 404),
             ("up-2-20261101", 404),
             ("acme/one", 200),
-            ("unknown", 200),
+            ("unlisted", 404),  # and perhaps as dear as any other
+            ("acme/unlisted", 404),
         ):
             reply = await here.post("/v1/messages", {**ASK, **naming(name)}, key=narrow)
             assert reply.status_code == status, (name, reply.text)
-        assert (await here.post("/v1/messages", {**ASK, **naming("up-2")})).status_code == 200
+        _, wide = await here.services.ledger.create_key("default", allowed_models=("acme/*",))
+        for key in (wide, None):
+            for name, status in (("up-2", 200), ("unlisted", 200), ("other/unlisted", 404 if key else 200)):
+                more_args = {"key": key} if key else {}
+                assert (await here.post("/v1/messages", {**ASK, **naming(name)}, **more_args)).status_code == status
 
 
 async def test_a_function_tool_may_have_a_parameter_named_model(tmp_path):

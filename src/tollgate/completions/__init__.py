@@ -51,8 +51,8 @@ async def complete(
     request = await read_request(services, inbound)
     body, needs = request.body, request.needs
     model = model_of(services, inbound, body["model"])
-    if needs.prefer_native or "fallbacks" in body:
-        check_consulted(services, inbound, body)
+    if needs.prefer_native or "fallbacks" in body or "models" in body:
+        check_consulted(services, inbound, model, body)
     if request.looked_up:
         await check_looked_up(services, inbound, request.looked_up)
     stream = body.get("stream") is True

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tollgate.catalog import CatalogModel, access_of, may_use
+from tollgate.catalog import CatalogModel, access_of, may_use, may_use_unlisted
 from tollgate.errors import ModelNotFound
 from tollgate.services import Inbound, Services
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+_NAMING = ("tools", "fallbacks", "models")
+"""The fields of a request that may name further models."""
 
 
 def model_of(services: Services, inbound: Inbound, name: str, kind: str = "chat") -> CatalogModel:
@@ -20,23 +23,27 @@ def model_of(services: Services, inbound: Inbound, name: str, kind: str = "chat"
     return model
 
 
-def check_consulted(services: Services, inbound: Inbound, body: Mapping[str, Any]) -> None:
-    """Check that the caller may use every further model that the provider is asked to use. Raises `ModelNotFound`.
+def check_consulted(services: Services, inbound: Inbound, asked: CatalogModel, body: Mapping[str, Any]) -> None:
+    """Check that the caller may use every further model that the provider of `asked` is asked to use. Raises
+    `ModelNotFound`.
 
-    Such models are named by the provider's own tools (`model`, also in their `parameters`) and in `fallbacks`. This is
-    done here and not in the format's mapping file because access must not depend on a file that operators may edit.
+    Such models are named by the provider's own tools (`model`, also in their `parameters`), in `fallbacks`, and in
+    `models`, from which resellers choose. This is done here and not in the format's mapping file because access must
+    not depend on a file that operators may edit.
     """
-    catalog = services.runtime.current.catalog
+    catalog, access = services.runtime.current.catalog, access_of(inbound.key)
     for name in _consulted(body):
         model = catalog.resolve_foreign(name)
-        if model is not None and not may_use(access_of(inbound.key), model):
+        if not (may_use_unlisted(access, name, asked) if model is None else may_use(access, model)):
             raise ModelNotFound(name[:200])
 
 
 def _consulted(body: Mapping[str, Any]) -> Iterator[str]:
-    for field in ("tools", "fallbacks"):
+    for field in _NAMING:
         entries = body.get(field)
         for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, str):
+                yield entry
             if not isinstance(entry, dict) or entry.get("type") in ("function", "custom"):
                 continue
             parameters = entry.get("parameters")
