@@ -55,6 +55,14 @@ async def test_every_spelling_of_a_path_reaches_the_endpoint(app, path):
     assert (await app.post(path, CHAT_REQUEST)).status_code == 200
 
 
+@pytest.mark.parametrize(
+    "path", ["/metrics/", "/metrics//", "/%6detrics", "/metrics%2F", "/llm/metrics", "/api/gateway/metrics/"]
+)
+async def test_no_other_spelling_reaches_the_metrics_which_proxies_block(app, path):
+    assert (await app.get("/metrics?a=b")).status_code == 200
+    assert (await app.get(path)).status_code == 404
+
+
 async def test_every_reply_has_both_request_ids(app):
     for reply in (
         await app.get("/healthz"),

@@ -115,6 +115,8 @@ class App:
         method = scope["method"]
         responder = Responder(receive, send, [(b"x-request-id", tag), (b"request-id", tag)], method == "HEAD")
         route, argument = endpoints.find(path)
+        if route is not None and route.as_written and scope.get("raw_path", path.encode()) != path.encode():
+            route = None
         dialect = route.dialect if route else endpoints.unknown_path_dialect(path)
         began = time.monotonic()
         self._running.add(responder)

@@ -42,13 +42,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path's methods, error dialect and endpoint. It is refused while the gateway drains, unless `while_draining`."""
+    """A path's methods, error dialect and endpoint. It is refused while the gateway drains, unless `while_draining`.
+    With `as_written` no other spelling of the path reaches it, so that a proxy in front can block it."""
 
     name: str
     methods: tuple[str, ...]
     dialect: str
     endpoint: Callable[[Request], Awaitable[Reply]]
     while_draining: bool = False
+    as_written: bool = False
 
     @property
     def allowed(self) -> str:
@@ -295,7 +297,7 @@ ROUTES: dict[str, Route] = {
     "/healthz": _ALIVE,
     "/health": _ALIVE,
     "/readyz": Route("readyz", _GET, "catalog", _ready, while_draining=True),
-    "/metrics": Route("metrics", _GET, "catalog", _metrics, while_draining=True),
+    "/metrics": Route("metrics", _GET, "catalog", _metrics, while_draining=True, as_written=True),
     "/": Route("root", _GET, "catalog", _root, while_draining=True),
 }
 _WITH_ARGUMENT: tuple[tuple[str, Route], ...] = (
