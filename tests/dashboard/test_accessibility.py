@@ -150,3 +150,33 @@ def test_the_forms_of_a_page_have_different_names(pages):
     for path, page in pages.items():
         names = [attributes["aria-label"] for _, attributes, _ in page.all("form") if "aria-label" in attributes]
         assert len(names) == len(set(names)), (path, names)
+
+
+MISTAKES = (
+    ("/keys", "/keys", {"expires": "soon"}, "expires", "wanted a span such as 30d"),
+    ("/keys", "/keys", {"cap": "lots"}, "cap", "no exact decimal"),
+    ("/keys/{key}", "/keys/{key}", {"addresses": "nowhere"}, "addresses", "wanted addresses and networks"),
+    ("/account", "/account/password", {"new": "short", "again": "short"}, "new", "10 to 200"),
+    ("/account", "/account/password", {"new": "long enough", "again": "something else"}, "again", "differ"),
+    ("/operator/accounts", "/operator/accounts", {"id": "No Word"}, "id", "wanted lower-case letters"),
+    ("/operator/accounts/default", "/operator/accounts/default/grant", {"amount": "much"}, "amount", "no exact"),
+    ("/images", "/images", {"key": "{key}", "input": "{"}, "input", "not valid JSON"),
+    ("/try", "/try", {"key": "{key}", "prompt": "hi", "temperature": "hot"}, "temperature", "wanted a number"),
+    ("/try", "/try", {"key": "{key}", "prompt": " "}, "prompt", "write something"),
+)
+
+
+async def test_a_field_with_a_mistake_is_described_by_the_error_and_its_hint(app, operator):
+    key = (await app.services.ledger.list_keys())[0].id
+    for path, action, fields, id, message in MISTAKES:
+        form = (await operator.get(path.format(key=key))).text
+        once = re.search(r'name="once" value="([^"]+)"', form)
+        sent = {name: value.replace("{key}", key) for name, value in fields.items()}
+        reply = await operator.post(action.format(key=key), **({"once": once[1]} if once else {}), **sent)
+        field = next(each for _, each, _ in Page(reply.text).tags if each.get("id") == id)
+        described = field.get("aria-describedby", "").split()
+        assert field.get("aria-invalid") == "true" and "autofocus" in field, (id, field)
+        assert described[:1] == ["problem"], (id, field)
+        assert message in re.search(r'id="problem">([^<]*)<', reply.text)[1], id
+        assert all(f'id="{each}"' in reply.text for each in described), id
+        assert (f"{id}-help" in described) is (f'id="{id}-help"' in reply.text), id

@@ -62,7 +62,7 @@ async def test_credits_are_granted_once_and_taken_back(app, operator, alice):
     wrong = await operator.post(page + "/grant", once=await operator.field(page, "once"), amount="0", note="for <May>")
     assert wrong.status_code == 400 and "non-zero" in text_of(wrong)
     assert (
-        'name="amount" aria-invalid="true" autofocus value="0"' in wrong.text
+        'name="amount" value="0" aria-invalid="true"' in wrong.text
         and 'name="note" value="for &lt;May&gt;"' in wrong.text
     ), "the typed values are kept"
 

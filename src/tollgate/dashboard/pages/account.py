@@ -42,25 +42,25 @@ async def password(visit: Visit) -> Response:
     me, form = visit.me, visit.form
     if has_password(me.password_hash):
         if visit.state.throttle.wait(visit.address, me.id):
-            return _settings(visit, "Too many tries. Wait some minutes.", 429)
+            return _settings(visit, BadRequest("too many tries; wait some minutes", "current"), 429)
         if not await password_fits(visit, me.id, form["current"], me.password_hash):
-            return _settings(visit, "The current password is another one.", 403)
+            return _settings(visit, BadRequest("the current password is another one", "current"), 403)
     remove = form["remove"] == "yes"
     if not remove and form["new"] != form["again"]:
-        return _settings(visit, "The two new passwords differ.", 400)
+        return _settings(visit, BadRequest("the two new passwords differ", "again"), 400)
     try:
         changed = await accounts.set_password(visit.ledger, me.id, None if remove else form["new"])
     except BadRequest as error:
-        return _settings(visit, error.message[:1].upper() + error.message[1:] + ".", 400)
+        return _settings(visit, error, 400)
     visit.new_session = visit.state.sessions.signed_in(changed)
     return visit.to("/account", done="removed" if remove else "password")
 
 
-def _settings(visit: Visit, problem: str = "", status: int = 200) -> Response:
+def _settings(visit: Visit, error: BadRequest | None = None, status: int = 200) -> Response:
     return visit.render(
         "account.html",
         status=status,
-        problem=problem,
+        error=error,
         shortest=SHORTEST,
         longest=LONGEST,
         has_password=has_password(visit.me.password_hash),

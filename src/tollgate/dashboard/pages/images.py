@@ -49,7 +49,7 @@ async def create(visit: Visit) -> Response:
                 Order(key, visit.request_id, form["model"], _input(form["input"], form["prompt"]))
             )
     except TollgateError as error:
-        return await _page(visit, public_message(error), error.status)
+        return await _page(visit, error)
     return visit.to(f"/images/{job.id}")
 
 
@@ -92,7 +92,7 @@ async def _bytes(visit: Visit, image: dict[str, Any]) -> tuple[str, bytes]:
     return media_type(kind, data), data
 
 
-async def _page(visit: Visit, problem: str = "", status: int = 200) -> Response:
+async def _page(visit: Visit, error: TollgateError | None = None) -> Response:
     made = await visit.ledger.generations.succeeded(visit.me.id, _SHOWN)
     running = [job for job in await visit.ledger.generations.pending() if job.account_id == visit.me.id]
     active = await visit.active_keys()
@@ -100,12 +100,13 @@ async def _page(visit: Visit, problem: str = "", status: int = 200) -> Response:
     usable = {offer.model.id: offer.price for key in keys or [None] for offer in image_models(visit.runtime, key)}
     return visit.render(
         "images.html",
-        status=status,
+        status=error.status if error else 200,
         made=made,
         running=running,
         models=sorted(usable.items()),
         keys=key_list(active, chosen=visit.form["key"]).views,
-        problem=problem,
+        error=error,
+        problem=public_message(error) if error else "",
         form=visit.form,
         prompt_of=_prompt_of,
     )
@@ -116,9 +117,9 @@ def _input(written: str, prompt: str) -> Any:
     try:
         settings = orjson.loads(written) if written.strip() else {}
     except orjson.JSONDecodeError as error:
-        raise BadRequest(f"the settings are not valid JSON: {error.msg}") from None
+        raise BadRequest(f"the settings are not valid JSON: {error.msg}", "input") from None
     if not isinstance(settings, dict):
-        raise BadRequest("the settings are no JSON object")
+        raise BadRequest("the settings are no JSON object", "input")
     return settings | ({"prompt": prompt} if prompt.strip() else {})
 
 

@@ -164,25 +164,26 @@ async def _inbound(visit: Visit, *, stream: bool) -> Inbound:
     visit.require_ready()
     services.ledger.require_credits(key)
     if not form["prompt"].strip():
-        raise BadRequest("write something to send")
+        raise BadRequest("write something to send", "prompt")
     messages = [{"role": "user", "content": form["prompt"]}]
     if form["system"].strip():
         messages.insert(0, {"role": "system", "content": form["system"]})
     body: dict[str, Any] = {"model": form["model"], "messages": messages, "stream": stream}
     if form["temperature"].strip():
-        body["temperature"] = _number(form["temperature"], "temperature", float, 2)
+        body["temperature"] = _number(form, "temperature", "temperature", float, 2)
     if form["max_tokens"].strip():
-        body["max_tokens"] = _number(form["max_tokens"], "most tokens", int, _MOST_TOKENS)
+        body["max_tokens"] = _number(form, "max_tokens", "most tokens", int, _MOST_TOKENS)
     return Inbound("chat", key, orjson.dumps(body), {"content-type": "application/json"}, visit.request_id)
 
 
-def _number(text: str, what: str, kind: type, most: int) -> Any:
+def _number(form: Form, name: str, what: str, kind: type, most: int) -> Any:
+    text = form[name]
     try:
         value = kind(text.strip())
     except ValueError:
-        raise BadRequest(f'{what} is "{text[:20]}", wanted a number') from None
+        raise BadRequest(f'{what} is "{text[:20]}", wanted a number', name) from None
     if not 0 <= value <= most:
-        raise BadRequest(f"{what} is {text[:20]}, wanted 0 to {most}")
+        raise BadRequest(f"{what} is {text[:20]}, wanted 0 to {most}", name)
     return value
 
 
@@ -206,5 +207,6 @@ async def _form(
         models=usable,
         chosen=chosen.id if chosen else "",
         answer=answer,
+        error=error,
         problem=public_message(error) if error else "",
     )
