@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
 
 from tollgate.errors import BadRequest
-from tollgate.notations import read_addresses, read_amount, read_endpoints, read_expiry, read_models
+from tollgate.notations import read_addresses, read_amount, read_endpoints, read_expiry, read_models, read_rate
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -122,3 +123,15 @@ def test_addresses_are_normalized(text: str, kept: tuple[str, ...] | None) -> No
 )
 def test_endpoints_are_sorted_without_duplicates(text: str, kept: tuple[str, ...] | None) -> None:
     assert read_endpoints(text) == kept
+
+
+@pytest.mark.parametrize("character", ["x", "9"])
+@pytest.mark.parametrize(
+    "read",
+    [read_expiry, read_endpoints, read_addresses, read_amount, lambda text: read_rate(text, "rpm")],
+    ids=["expiry", "endpoints", "addresses", "amount", "rate"],
+)
+def test_an_error_quotes_the_beginning_of_a_long_text(read: Callable[[str], object], character: str) -> None:
+    with pytest.raises(BadRequest) as raised:
+        read(character * 10_000)
+    assert character * 60 in raised.value.message and len(raised.value.message) < 300
