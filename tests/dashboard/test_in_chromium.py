@@ -212,6 +212,11 @@ def test_an_answer_is_shown_while_it_is_streamed(chromium, running):
     assert failed.startswith("req_") and answered.startswith("req_") and failed != answered, (
         "what to look for in Requests"
     )
+    page.context.clear_cookies(name="tollgate")
+    page.get_by_label("Message").fill("a long text")
+    page.get_by_role("button", name="Send").click()
+    wait_until(lambda: "Your session has ended" in page.locator("[data-text]").inner_text())
+    assert page.get_by_label("Message").input_value() == "a long text"
     assert all("503" in line or "500" in line for line in console)
 
 

@@ -42,9 +42,20 @@ async def test_pages_redirect_to_the_sign_in_page_and_back(browser, app):
     assert done.headers["location"] == "/dashboard/keys?x=1"
 
 
-async def test_a_form_without_a_session_redirects_to_the_sign_in_page_without_return(browser):
-    reply = await browser().post("/keys?x=1", token="x", once="x", name="n")
-    assert (reply.status_code, reply.headers["location"]) == (303, "/dashboard/sign-in")
+@pytest.mark.parametrize(
+    ("page", "onward"),
+    [
+        ("http://127.0.0.1:8787/dashboard/keys/key_1?x=1", "&next=%2Fkeys%2Fkey_1%3Fx%3D1"),
+        ("http://127.0.0.1:8787/dashboardx/keys", ""),
+        ("https://evil.example/dashboard/keys", ""),
+        ("", ""),
+    ],
+)
+async def test_a_form_without_a_session_says_so_and_leads_back_to_its_page(browser, page, onward):
+    person = browser()
+    reply = await person.post("/keys/key_1/revoke?x=1", token="x", headers={"referer": page})
+    assert (reply.status_code, reply.headers["location"]) == (303, "/dashboard/sign-in?done=ended" + onward)
+    assert "session has ended, and nothing was changed" in text_of(await person.get("/sign-in?done=ended"))
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,9 @@ class Pages:
     async def _answer(self, visit: Visit, place: Place) -> Response:
         request = visit.request
         if place.who != "anybody" and visit.account is None:
-            wanted = request.url.path.removeprefix("/dashboard") if request.method == "GET" else ""
+            if request.method == "POST":
+                return RedirectResponse(visit.url("/sign-in", done="ended", next=self._page_of_form(request)), 303)
+            wanted = request.url.path.removeprefix("/dashboard")
             query = f"?{request.url.query}" if request.url.query and wanted else ""
             return RedirectResponse(visit.url("/sign-in", next=wanted + query), 303)
         if place.who == "operator" and not visit.is_operator:
@@ -168,6 +170,11 @@ class Pages:
                 raise Refused("this form is too old; go back, reload the page and send it again")
             visit.form = form
         return await place.handler(visit)
+
+    def _page_of_form(self, request: Request) -> str:
+        """The path below /dashboard of the page that a form was sent from; empty if the browser does not say so."""
+        page = request.headers.get("referer", "")
+        return page.removeprefix(self.state.address) if page.startswith(self.state.address + "/") else ""
 
     async def _session(self, request: Request) -> tuple[Session, Account | None]:
         sessions = self.state.sessions

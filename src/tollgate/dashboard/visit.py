@@ -38,6 +38,7 @@ _LONGEST_TOKEN = 64
 """Characters of a token that is remembered: a form may have a megabyte of them."""
 _NOTICES = {
     "again": "That form was sent before; nothing was done twice.",
+    "ended": "Your session has ended, and nothing was changed. Sign in, and fill in the form again.",
     "granted": "The credits are given.",
     "made": "The account is there.",
     "out": "You are signed out.",

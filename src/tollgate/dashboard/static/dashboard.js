@@ -92,7 +92,8 @@ if (form) {
       id = reply.headers.get("x-request-id") ?? "";
       if (!reply.ok || !(reply.headers.get("content-type") ?? "").startsWith("text/event-stream")) {
         const said = await reply.json().catch(() => null);
-        fail(said?.error?.message ?? `The gateway answered ${reply.status}. Reload the page and try again.`);
+        const ended = reply.redirected || reply.status === 403;
+        fail(said?.error?.message ?? (ended ? "Your session has ended. Copy your message, reload the page and sign in." : `The gateway answered ${reply.status}. Reload the page and try again.`));
         say();
         return;
       }
