@@ -620,6 +620,27 @@ async def test_passes_of_another_model_are_billed_at_its_price_or_else_as_the_re
     )
 
 
+async def test_a_reload_changes_no_price_of_a_running_request(tmp_path):
+    passes = [{"type": "advisor_message", "model": "up-2", "input_tokens": 10, "output_tokens": 5}]
+    answer = json.dumps({**MESSAGE, "usage": {"input_tokens": 10, "output_tokens": 5, "iterations": passes}}).encode()
+    more = '  acme/two: {upstream: up-2, price: {prompt: "1", completion: "2", unit: 10, currency: USD}}\n'
+    file, answering = tmp_path / "providers" / "acme.yaml", replying(body=answer)
+
+    async def app(*call: Any) -> Any:
+        file.write_text(file.read_text().replace('prompt: "1"', 'prompt: "3"'))
+        assert (await here.opened.reloader.reload()).ok
+        return await answering(*call)
+
+    async with inprocess(
+        tmp_path,
+        settings=WIDE,
+        providers={"acme": provider("messages", "app://acme/messages") + more},
+        apps={"acme": app},
+    ) as here:
+        _, spent_now = await spent(here, ASK, "/v1/messages")
+    assert spent_now == BASE
+
+
 async def test_passes_that_name_the_requested_model_are_billed_at_its_own_price(tmp_path):
     passes = [
         {"type": "message", "model": "up-1", "input_tokens": 6, "output_tokens": 3},

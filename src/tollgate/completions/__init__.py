@@ -47,20 +47,18 @@ async def complete(
 
     Raises `RequestError` for the caller's mistakes, `UpstreamError` when no route answered.
     """
-    runtime = services.runtime.current
     request = await read_request(services, inbound)
     body, needs = request.body, request.needs
-    model = model_of(services, inbound, body["model"])
+    model, stream = model_of(services, inbound, body["model"]), body.get("stream") is True
+    exchange = Exchange(services, inbound, body, model, stream, status_sent)
     if needs.prefer_native or "fallbacks" in body or "models" in body:
         check_consulted(services, inbound, model, body)
     if request.looked_up:
         await check_looked_up(services, inbound, request.looked_up)
-    stream = body.get("stream") is True
-    exchange = Exchange(services, inbound, body, model, stream, status_sent)
     exchange.sealed = holds_sealed(request.outline)
     exchange.asked_model = asked_model(exchange.client_format, body, inbound.headers)
     exchange.admitted_tokens = needs.prompt_tokens
-    if runtime.several_minters:
+    if exchange.runtime.several_minters:
         exchange.minters = await minters_of(services, inbound, body, request.outline)
     conversation = fingerprint(inbound.key.account_id, model.id, body) if len(model.routes) > 1 else b""
     routes = await _routes(exchange, request, services.sticky.get(conversation) if conversation else None)
@@ -92,7 +90,6 @@ async def _routes(exchange: Exchange, request: CompletionRequest, last: str | No
     `RequestError` when no offer is left.
     """
     services, references = exchange.services, request.references
-    attempts = services.runtime.current.gateway.retry.attempts
     keeper = await provider_for(services, exchange.inbound, references) if references else None
     found = plan(
         exchange.model,
@@ -100,7 +97,7 @@ async def _routes(exchange: Exchange, request: CompletionRequest, last: str | No
         request.needs,
         services.health,
         last,
-        attempts=attempts,
+        attempts=exchange.runtime.gateway.retry.attempts,
         pinned=keeper,
     )
     if exchange.minters:

@@ -65,7 +65,7 @@ def most_it_costs(exchange: Exchange, offer: Offer, needs: Needs, outline: str) 
         tokens,
         most,
         tariff,
-        exchange.rates,
+        exchange.runtime.gateway.credits.rates,
         at=exchange.inbound.received_at,
         service_tier=exchange.asked_tier(),
         hour_cache='"1h"' in outline,

@@ -27,12 +27,11 @@ from tollgate.usage import Usage, from_hub
 from tollgate.wire import CLIENT_FORMATS
 
 if TYPE_CHECKING:
-    from decimal import Decimal
-
     from tollgate.catalog import CatalogModel
     from tollgate.ledger import Hold, Limits, UsageRow
     from tollgate.ledger.usage_row import FailedAttempt
     from tollgate.mapping import CompiledMapping
+    from tollgate.runtime import Runtime
 
 log = logging.getLogger("tollgate.completions")
 
@@ -77,8 +76,8 @@ class Exchange:
     """What was downloaded for an attempt (`inline.py`): the next one may need it, too."""
     client_format: CompiledMapping = field(init=False)
     """The mapping of the client's format."""
-    rates: Mapping[str, Decimal] = field(init=False)
-    """The exchange rates when the request came, whatever a reload changes."""
+    runtime: Runtime = field(init=False)
+    """The configuration when the request came: a reload changes neither its prices nor its attempts."""
     most_output: int = field(init=False)
     """The output tokens that the client allows; 0 if it sets no limit."""
     size: int = field(init=False)
@@ -86,9 +85,8 @@ class Exchange:
     large: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        runtime = self.services.runtime.current
+        self.runtime = runtime = self.services.runtime.current
         self.client_format = runtime.mappings[self.inbound.dialect]
-        self.rates = runtime.gateway.credits.rates
         self.most_output = 0
         for name in CLIENT_FORMATS[self.inbound.dialect].limit_fields:
             limit = self.body.get(name)
@@ -211,26 +209,26 @@ class Exchange:
         """The cost of `usage`; zero when usage was neither reported nor estimated."""
         attempt = self.attempt
         tariff = attempt.offer.tariff if attempt.offer is not None else None
+        rates = self.runtime.gateway.credits.rates
         if self.hub_usage is None:
-            return no_charge(tariff, self.rates)
+            return no_charge(tariff, rates)
         multipliers = self.hub_usage.get("multipliers", ())
         if attempt.words:
             multipliers = (*multipliers, *attempt.words)
         if usage.others:
-            catalog = self.services.runtime.current.catalog
             return charge_of(
                 usage,
                 tariff,
                 self.model,
                 attempt.provider,
-                catalog,
-                self.rates,
+                self.runtime.catalog,
+                rates,
                 at=self.inbound.received_at,
                 service_tier=self._tier(),
                 multipliers=multipliers,
             )
         return price_usage(
-            usage, tariff, self.rates, at=self.inbound.received_at, service_tier=self._tier(), multipliers=multipliers
+            usage, tariff, rates, at=self.inbound.received_at, service_tier=self._tier(), multipliers=multipliers
         )
 
     async def settle_answer(self) -> None:

@@ -80,7 +80,7 @@ async def try_routes(
         if not isinstance(error, UpstreamRejected):
             failures.append(error)
             continue
-        most = exchange.services.runtime.current.gateway.retry.attempts
+        most = exchange.runtime.gateway.retry.attempts
         if exchange.attempts >= most or not goes_without_unreadable(exchange, error):
             failures = [error]
             break

@@ -152,7 +152,7 @@ async def converted_document(exchange: Exchange, offer: Offer) -> Any:
 
 
 def _fetch(exchange: Exchange) -> Fetch:
-    return exchange.services.runtime.current.gateway.fetch
+    return exchange.runtime.gateway.fetch
 
 
 def _asks_usage(offer: Offer, stream: bool) -> bool:

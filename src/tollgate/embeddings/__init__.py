@@ -37,8 +37,8 @@ async def embed(services: Services, inbound: Inbound) -> Reply:
     check_count(request.items, model.facts.max_inputs)
     routes = _routes(services, model, request)
     exchange = Exchange(services, inbound, request.body, model, False)
-    expected = _expected_tokens(request)
-    most = upper_bound(expected, 0, routes.offers[0].tariff, exchange.rates, at=inbound.received_at)
+    expected, rates = _expected_tokens(request), exchange.runtime.gateway.credits.rates
+    most = upper_bound(expected, 0, routes.offers[0].tariff, rates, at=inbound.received_at)
     exchange.begin(await services.ledger.hold(inbound.key, most))
     try:
         exchange.admitted_tokens = expected

@@ -220,8 +220,7 @@ def _converted(exchange: Exchange, request: EmbeddingRequest, offer: Offer, item
     """A document for the provider, in its own format. Raises `Refused`."""
     context = exchange.attempt.context
     assert context is not None
-    source = exchange.services.runtime.current.mappings["embeddings"]
-    hub = request_to_hub(source, {**request.body, "input": items}, context)
+    hub = request_to_hub(exchange.client_format, {**request.body, "input": items}, context)
     hub["inputs"] = items
     return request_from_hub(offer.mapping, hub, context)
 
