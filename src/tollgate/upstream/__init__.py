@@ -63,6 +63,7 @@ class Client:
             return await self._send(signed)
         finally:
             call.sent = signed.sent
+            signed.body = b""  # the answer keeps it; `call` still has the body, for a second try
 
     def invalidate(self, auth: Authorisation) -> None:
         """Discard the cached token of `auth`, because the upstream rejected it with an error other than 401 (a 401 is
