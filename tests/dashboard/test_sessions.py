@@ -9,6 +9,7 @@ import pytest
 
 from tollgate.dashboard.sessions import SessionFiles, Sessions
 from tollgate.ledger import Account
+from tollgate.steady_time import SteadyTime
 
 ALICE = Account("alice", password_hash="scrypt$1")
 
@@ -16,17 +17,21 @@ ALICE = Account("alice", password_hash="scrypt$1")
 @pytest.fixture
 def clock():
     class Clock:
-        now = 1_800_000_000.0
+        now, machine = 1_800_000_000.0, 5.0
 
         def __call__(self) -> float:
             return self.now
+
+        def wait(self, seconds: float) -> None:
+            self.now += seconds
+            self.machine += seconds
 
     return Clock()
 
 
 @pytest.fixture
 def sessions(tmp_path, clock):
-    return Sessions(SessionFiles(tmp_path, clock), 12, clock)
+    return Sessions(SessionFiles(tmp_path, SteadyTime(clock, lambda: clock.machine)), 12, clock)
 
 
 def test_a_cookie_is_read_back_as_its_session(sessions):
@@ -68,16 +73,34 @@ def test_a_sign_out_holds_after_a_restart(sessions, tmp_path, clock):
     made = sessions.signed_in(ALICE)
     other = sessions.signed_in(ALICE)
     sessions.end(made)
-    again = Sessions(SessionFiles(tmp_path, clock), 12, clock)
+    again = Sessions(SessionFiles(tmp_path), 12, clock)
     assert again.read(sessions.cookie(made)) is None
     assert again.read(sessions.cookie(other)) == other
 
 
 def test_ended_sessions_are_forgotten_after_their_expiry(sessions, tmp_path, clock):
     sessions.end(sessions.signed_in(ALICE))
-    clock.now += 13 * 3600
+    clock.wait(13 * 3600)
     sessions.end(sessions.signed_in(ALICE))
     assert len((tmp_path / "dashboard.ended").read_text().splitlines()) == 1
+
+
+def test_a_sign_out_holds_after_a_clock_that_was_set_ahead_for_some_minutes(sessions, tmp_path, clock):
+    made = sessions.signed_in(ALICE)
+    sessions.end(made)
+    clock.now += 86_400
+    sessions.end(sessions.signed_in(ALICE))
+    assert len(SessionFiles(tmp_path).ended) == 2
+    clock.now -= 86_400
+    assert sessions.read(sessions.cookie(made)) is None
+
+
+def test_a_session_from_a_time_when_the_clock_was_set_ahead_is_none(sessions, clock):
+    clock.now += 86_400
+    cookie = sessions.cookie(sessions.signed_in(ALICE))
+    assert sessions.read(cookie)
+    clock.now -= 86_400
+    assert sessions.read(cookie) is None
 
 
 def test_a_new_password_changes_the_mark(sessions):
@@ -95,7 +118,7 @@ def test_the_secret_is_private_and_kept(sessions, tmp_path, clock):
     path = tmp_path / "dashboard.secret"
     assert path.stat().st_mode & 0o777 == 0o600
     path.chmod(0o644)
-    again = Sessions(SessionFiles(tmp_path, clock), 12, clock)
+    again = Sessions(SessionFiles(tmp_path), 12, clock)
     assert path.stat().st_mode & 0o777 == 0o600
     assert again.read(sessions.cookie(sessions.signed_in(ALICE)))
 
@@ -118,7 +141,7 @@ def test_simultaneous_sign_outs_all_hold(sessions, tmp_path, clock, caplog):
     cookies = [sessions.cookie(sessions.signed_in(ALICE)) for _ in range(40)]
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda cookie: sessions.end(sessions.read(cookie)), cookies))
-    again = Sessions(SessionFiles(tmp_path, clock), 12, clock)
+    again = Sessions(SessionFiles(tmp_path), 12, clock)
     assert [cookie for cookie in cookies if sessions.read(cookie) or again.read(cookie)] == []
     assert caplog.records == []
 
@@ -126,7 +149,7 @@ def test_simultaneous_sign_outs_all_hold(sessions, tmp_path, clock, caplog):
 def test_signing_in_and_out_works_while_the_disk_is_full(tmp_path, clock, caplog):
     (tmp_path / "dashboard.secret.new").mkdir()  # cannot be replaced, like a file on a full disk
     (tmp_path / "dashboard.ended.new").mkdir()
-    sessions = Sessions(SessionFiles(tmp_path, clock), 12, clock)
+    sessions = Sessions(SessionFiles(tmp_path), 12, clock)
     cookie = sessions.cookie(made := sessions.signed_in(ALICE))
     assert sessions.read(cookie) == made
     sessions.end(made)

@@ -25,6 +25,7 @@ import orjson
 
 from tollgate.ledger import Account
 from tollgate.ledger.durable_files import write_durably
+from tollgate.steady_time import SteadyTime
 
 log = logging.getLogger("tollgate.dashboard")
 
@@ -58,16 +59,16 @@ class SessionKeeper(Protocol):
 class SessionFiles:
     """The `SessionKeeper` of one gateway: two files in its store's folder."""
 
-    def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, directory: Path, times: SteadyTime | None = None) -> None:
         self._file = directory / _ENDED_NAME
-        self._clock = clock
+        self._times = times or SteadyTime()
         self._turn = threading.Lock()
         self.secret = _secret(directory / _SECRET_NAME)
-        self.ended: Mapping[str, int] = _read_ended(self._file, clock())
+        self.ended: Mapping[str, int] = _read_ended(self._file)
 
     def end(self, id: str, ends: int) -> None:
-        now = self._clock()
         with self._turn:  # signing out runs on several threads
+            now = self._times.now() or 0.0
             self.ended = {known: end for known, end in self.ended.items() if end > now} | {id: ends}
             _keep(
                 self._file,
@@ -116,7 +117,10 @@ class Sessions:
             session = Session(*orjson.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))))
         except (binascii.Error, orjson.JSONDecodeError, TypeError):
             return None
-        return session if session.ends > self._clock() and session.id not in self._keeper.ended else None
+        left = session.ends - self._clock()
+        # one that lasts longer than a new one is from a time when the clock was set ahead
+        lasts = 0 < left <= self._hours * 3600 + _VISIT_SECONDS
+        return session if lasts and session.id not in self._keeper.ended else None
 
     def end(self, session: Session) -> None:
         """Sign out: from now on the cookie is refused, also after a restart."""
@@ -148,13 +152,13 @@ def _secret(path: Path) -> bytes:
     return found
 
 
-def _read_ended(path: Path, now: float) -> dict[str, int]:
+def _read_ended(path: Path) -> dict[str, int]:
     try:
         lines = path.read_text("ascii").splitlines()
     except FileNotFoundError:
         return {}
     pairs = (line.split() for line in lines)
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit() and int(pair[1]) > now}
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
 
 
 def _keep(path: Path, content: bytes, otherwise: str) -> None:
