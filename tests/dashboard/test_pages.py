@@ -79,6 +79,19 @@ async def test_a_repeated_key_form_creates_no_second_key(app, alice):
     assert "nothing was done twice" in text_of(await alice.get("/keys?done=again"))
 
 
+async def test_an_account_creates_some_keys_a_day_and_an_operator_any_number(app, alice, operator, monkeypatch):
+    monkeypatch.setattr("tollgate.dashboard.pages.keys._MOST_A_DAY", 2)
+    ledger = app.services.ledger
+    await alice.make_key()
+    await ledger.revoke_key(ledger.find_key(await alice.make_key()).id)  # which stays in memory
+    refused = await alice.post("/keys", once=await alice.field("/keys", "once"), name="third")
+    assert refused.status_code == 400 and "has 2 keys of the last 24 hours" in text_of(refused)
+    await ledger.create_key("alice", "by a command")
+    assert len(await ledger.list_keys("alice")) == 3
+    for _ in range(3):
+        await operator.make_key()
+
+
 async def test_a_form_whose_token_cannot_be_ours_creates_no_key(app, alice):
     """Tokens are remembered, and a form may have a megabyte of them: two thousand would take two gigabytes."""
     reply = await alice.post("/keys", once="x" * 1000, name="laptop")

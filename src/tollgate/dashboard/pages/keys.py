@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
 
 from starlette.responses import Response
 
@@ -18,6 +18,11 @@ from tollgate.ledger import KeyRecord
 from tollgate.ledger.reports import Filters
 from tollgate.money import decimal_text
 
+_MOST_A_DAY = 100
+"""Keys that an account may create here within 24 hours. All keys stay in memory, even when they are revoked, and one
+with the longest lists has 100 kB: a script could fill the memory within minutes. Operators and commands have no limit.
+"""
+
 
 async def show(visit: Visit) -> Response:
     """All keys, and the form for a new one."""
@@ -30,6 +35,7 @@ async def create(visit: Visit) -> Response:
     if await visit.sent_again():
         return visit.to("/keys", done="again")
     try:
+        _limit_new(visit)
         key, secret = await accounts.create_key(visit.ledger, visit.me.id, form)
     except BadRequest as error:
         return await _list(visit, form, error)
@@ -77,6 +83,15 @@ async def _mine(visit: Visit) -> KeyView:
         if view.key.id == wanted:
             return view
     raise NotFound("there is no such key")
+
+
+def _limit_new(visit: Visit) -> None:
+    since = datetime.now(UTC) - timedelta(days=1)
+    if (
+        not visit.is_operator
+        and sum(key.created_at > since for key in visit.ledger.keys_of(visit.me.id)) >= _MOST_A_DAY
+    ):
+        raise BadRequest(f"this account has {_MOST_A_DAY} keys of the last 24 hours; an operator can create more")
 
 
 async def _list(visit: Visit, form: KeyForm, error: BadRequest | None = None) -> Response:
