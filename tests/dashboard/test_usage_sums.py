@@ -76,6 +76,19 @@ def spent(rows, name: str) -> list[tuple[str, Decimal]]:
     return sorted(found.items(), key=lambda entry: -entry[1])
 
 
+@pytest.mark.parametrize(("most", "exact"), [(500, True), (100, False)])
+async def test_latencies_are_counted_from_every_row_unless_there_are_very_many(
+    rows, reports, tmp_path, monkeypatch, most, exact
+):
+    """However large the files are: one with ten rows may be as large as one with thousands."""
+    of_all = [measures.total for _, measures in (await reports.report(Filters(), HOUR, 24)).by("model")]
+    monkeypatch.setattr(module, "_MEASURED_ROWS", most)
+    others = UsageQueries(tmp_path / "usage", clock=lambda: NOW)
+    found = [measures.total for _, measures in (await others.report(Filters(), HOUR, 24)).by("model")]
+    others.files.close()
+    assert (found == of_all) is exact and all(found)
+
+
 async def test_the_most_expensive_are_separate_and_the_rest_is_exact(rows, reports):
     made, _ = rows
     report = await reports.report(Filters(), HOUR, 24)

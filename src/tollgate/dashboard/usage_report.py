@@ -13,7 +13,7 @@ from tollgate.dashboard import usage_sums
 from tollgate.dashboard.usage_files import UsageFiles
 from tollgate.dashboard.usage_sums import COUNTED, EVERY_VALUE, Leading, dimensions_of, in_groups, place
 from tollgate.ledger.reports import Filters, hour_of, usage_files
-from tollgate.measures import Bucket, Facts, Measures, Report
+from tollgate.measures import ALL, Bucket, Facts, Measures, Report
 from tollgate.remembered.bounded import BoundedMemory
 
 Signature = tuple[tuple[str, int, int], ...]
@@ -85,10 +85,9 @@ class Reports:
         if time.monotonic() > until or (leading is EVERY_VALUE and self._are_too_many(request, missing)):
             leading = self._find_leading(request)
             found, missing = self._found(request, leading)
-        every = 1 + request.rows_of(missing) // _MEASURED_ROWS
         for group in request.groups(missing):
             began = time.monotonic()
-            fresh = self._sum(request.during(group), width, leading, every)
+            fresh = self._sum(request.during(group), width, leading, _MEASURED_ROWS * len(group) // len(missing))
             for start in group:
                 facts = found[start] = fresh.get(start, {})
                 if self._files.incomplete_at < began:
@@ -146,7 +145,9 @@ class Reports:
 
     # ---- sums
 
-    def _sum(self, filters: Filters, width: timedelta, leading: Leading, every: int) -> dict[datetime, Facts]:
+    def _sum(self, filters: Filters, width: timedelta, leading: Leading, most: int) -> dict[datetime, Facts]:
+        """The sums of each bucket; latencies are counted from about `most` rows. The rows are counted first: a file of
+        ten may be as large as one of thousands."""
         dimensions = dimensions_of(filters)
         buckets: dict[datetime, Facts] = {}
 
@@ -162,6 +163,7 @@ class Reports:
             if (measured := measures(row)) is not None:
                 for name, number in zip(COUNTED, row[after:], strict=True):
                     setattr(measured, name, number)
+        every = 1 + sum(facts[ALL][""].requests for facts in buckets.values()) // max(1, most)
         for row in self._files.query(filters, usage_sums.times_sql(width, dimensions, every, leading)):
             if (measured := measures(row)) is not None:
                 kind = "total" if row[after] else "first_byte"
