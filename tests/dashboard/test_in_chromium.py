@@ -127,6 +127,9 @@ LARGE = """() => {
 
 
 OPEN = "() => { for (const each of document.querySelectorAll('details')) each.open = true; }"
+CUT = """() => [...document.querySelectorAll(".scroll")].filter(
+    each => each.scrollWidth > each.clientWidth && getComputedStyle(each).overflowX !== "visible").length"""
+"""The number of tables that must be scrolled to be seen whole."""
 FITS = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
 
 
@@ -341,6 +344,13 @@ def test_pages_fit_every_width_and_obey_the_security_policy(chromium, running, l
     for width in (page.viewport_size["width"], 320):
         page.set_viewport_size({"width": width, "height": 844})
         assert page.evaluate(LARGE) == 0, width
+    if look == "dark":  # on paper: every column of the widest tables, and ink that can be read
+        page.emulate_media(media="print")
+        page.set_viewport_size({"width": 718, "height": 1046})  # A4 within its margins
+        for path in ("/operator/usage", "/operator/requests"):
+            page.goto(f"{running.base}/dashboard{path}")
+            assert page.evaluate(FITS) and page.evaluate(CUT) == 0, path
+        assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
     wrong.unlink()
     reload_until(
         page, f"{running.base}/dashboard/operator/config", page.locator("body", has_not_text="the files are wrong")
