@@ -79,8 +79,6 @@ WHOLE = {
         "messages[].content[].citations[] char_location",
         "messages[].content[] container_upload",
         "messages[].content[] fallback",
-        "safeguards[] dangerous_tool_use",  # dropped as a whole: answers have no verdicts then
-        "safeguards[].classifier_context None",
         "tool_choice some",
         "output_config.format xml",
         "output_config.format None",  # without a type, reported as lost as a whole
