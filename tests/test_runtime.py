@@ -237,6 +237,14 @@ def test_a_client_format_without_the_provider_sections_is_rejected(files):
         files.build()
 
 
+@pytest.mark.parametrize("whole", ["100", "false"])
+def test_a_route_that_neither_streams_nor_answers_as_a_whole_is_rejected(files, whole):
+    files.provider("one", 0, "1", f"can: {{whole: {whole}}}\n")  # and its mapping has no stream rules
+    found = "speaks.chat: `chat` has neither streams nor whole answers of any length"
+    with pytest.raises(ConfigErrors, match=rf"providers/one.yaml:\d+:\d+: {found}"):
+        files.build()
+
+
 def test_a_failed_build_keeps_the_current_runtime(files):
     holder = RuntimeHolder(files.build())
     before = holder.current

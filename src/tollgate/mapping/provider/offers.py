@@ -63,7 +63,7 @@ class Offers:
         values: dict[str, Any] = {"model": facts, "can": can, "vars": pieces.variables, "secret": pieces.secrets}
         fixed, made = split_headers(endpoint.headers, values)
         kind = CONTENT_TYPES[config.encoding]
-        return Offer(
+        offer = Offer(
             provider=provider.name,
             route=f"{provider.name}/{model.upstream}",
             model=model,
@@ -97,6 +97,11 @@ class Offers:
             auth=self._auth,
             connection=provider.connection,
         )
+        if not offer.streams and not (offer.whole and offer.longest_whole is None):
+            message = f"`{config.name}` has neither streams nor whole answers of any length"
+            hint = "its mapping, `poll:` or `can: {streams:, whole:}` excludes both"
+            pieces.mistake(config.url, message, f"speaks.{config.name}", hint)
+        return offer
 
     def _shared(self, headers: dict[str, str]) -> Mapping[str, str]:
         """One read-only map for all offers with the same headers, because the upstream client serialises such a map
