@@ -110,6 +110,26 @@ def test_an_answer_ends_the_only_alarm_of_its_provider_and_none_of_another(healt
     assert (health.cooling_until("a/x", "a"), health.cooling_until("b/x", "b")) == (0, clock.at + 30)
 
 
+def test_an_answer_to_a_request_sent_before_the_failure_ends_no_cooldown(health, clock):
+    fail(health, 2, retry_after=60)
+    clock.at += 1
+    health.succeeded("a/x", "a", took=1.5)
+    assert health.cooling() == {"a/x": 59}
+    fail(health, 2)
+    assert health.cooling_until("a/x", "a") == clock.at + 59, "the failures are not in a row"
+    health.succeeded("a/x", "a", took=0.0)
+    assert health.cooling() == {}
+
+
+def test_an_answer_to_a_request_sent_before_the_alarm_does_not_end_it(health, clock):
+    fail(health, alarm="balance")
+    clock.at += 1
+    health.succeeded("a/y", "a", took=1.5)
+    assert health.cooling_until("a/y", "a") == clock.at + 29 and len(health.alarms()) == 1
+    health.succeeded("a/y", "a", took=0.5)
+    assert health.cooling_until("a/y", "a") == 0 and health.alarms() == []
+
+
 def test_a_rejected_request_is_no_failure_of_the_route(health):
     for _ in range(9):
         health.rejected("a/x", "a")

@@ -45,6 +45,8 @@ class RouteHealth:
     """Requests that the upstream refused as invalid, which is no failure of the route."""
     in_a_row: int = 0
     cooling_until: float = 0.0
+    cooled_at: float = 0.0
+    """Clock time of the last failure that made it cool down."""
     error_rate: float = 0.0
     latency: float | None = None
     """Moving average of seconds to the first byte."""
@@ -131,6 +133,8 @@ class Health:
         self._routes: dict[str, RouteHealth] = {}
         self._providers: dict[str, float] = {}
         self._alarms: dict[tuple[str, AlarmKind], Alarm] = {}
+        self._alarmed_at: dict[str, float] = {}
+        """Clock time of each provider's last alarm."""
         self._own = RouteHealth("", "")
         """Failures to connect that are due to our own machine."""
 
@@ -140,22 +144,29 @@ class Health:
         until = known.cooling_until if known is not None else 0.0
         return max(until, self._providers.get(provider, 0.0)) if self._providers else until
 
-    def succeeded(self, route: str, provider: str, latency: float | None = None) -> None:
-        """The route answered; `latency` is seconds to the first byte. Ends its cooldown and the provider's alarms."""
+    def succeeded(self, route: str, provider: str, latency: float | None = None, took: float = 0.0) -> None:
+        """The route answered a request that was sent `took` seconds ago; `latency` is seconds to the first byte. Ends
+        its cooldown and the provider's alarms, but not those that began after the request was sent: while a provider
+        refuses new requests, the streams that it had accepted before still end well."""
         health = self._of(route, provider)
         health.successes += 1
         health.in_a_row = 0
-        health.cooling_until = 0.0
         health.error_rate -= _RATE_SMOOTHING * health.error_rate
         if latency is not None:
             health.latency = (
                 latency if health.latency is None else health.latency + _SMOOTHING * (latency - health.latency)
             )
-        if self._providers:
-            self._providers.pop(provider, None)
-        if self._alarms:
+        if health.cooling_until or self._providers or self._alarms:
+            self._recovered(health, self.now() - took)
+
+    def _recovered(self, health: RouteHealth, sent_at: float) -> None:
+        """End what began before a request that was answered was sent."""
+        if health.cooled_at <= sent_at:
+            health.cooling_until = 0.0
+        if self._alarmed_at.get(health.provider, sent_at) <= sent_at:
+            self._providers.pop(health.provider, None)
             for kind in ALARMS:
-                self._alarms.pop((provider, kind), None)
+                self._alarms.pop((health.provider, kind), None)
 
     def rejected(self, route: str, provider: str) -> None:
         """The upstream refused the request as invalid, which is only counted."""
@@ -185,7 +196,7 @@ class Health:
         if health.in_a_row >= settings.cooldown_failures:
             rest = max(rest, settings.cooldown_seconds)
         if rest:
-            health.cooling_until = max(health.cooling_until, now + rest)
+            health.cooling_until, health.cooled_at = max(health.cooling_until, now + rest), now
         if alarm is None:
             return False
         self._providers[provider] = now + max(rest, settings.cooldown_seconds)
@@ -193,6 +204,7 @@ class Health:
 
     def alarmed(self, provider: str, alarm: AlarmKind, message: str) -> bool:
         """A call to the provider failed for a reason that only the operator can fix. Returns True if that is new."""
+        self._alarmed_at[provider] = self.now()
         known = self._alarms.get((provider, alarm))
         if known is None:
             self._alarms[provider, alarm] = Alarm(alarm, message[:300], self._wall())
@@ -242,6 +254,7 @@ class Health:
         self._routes = {name: health for name, health in self._routes.items() if name in routes}
         self._providers = {name: until for name, until in self._providers.items() if name in providers}
         self._alarms = {key: alarm for key, alarm in self._alarms.items() if key[0] in providers}
+        self._alarmed_at = {name: at for name, at in self._alarmed_at.items() if name in providers}
 
     def _of(self, route: str, provider: str) -> RouteHealth:
         known = self._routes.get(route)

@@ -31,6 +31,8 @@ class Attempt:
     """Values in the body that was sent on which a price may depend."""
     converts: bool = False
     """The answer is converted for the client, in `context`: its protocol is another one, or it cannot pass as it is."""
+    sent_at: float = 0.0
+    """When the call that was answered first was made, by `time.perf_counter`."""
     first_byte_ms: float | None = None
     """Milliseconds from the request's arrival to the first byte of the answer."""
     reported_tier: str | None = None

@@ -275,10 +275,11 @@ class Exchange:
 
     def route_answered(self) -> None:
         """Record in the route's health that it answered."""
-        offer, first_byte_ms = self.attempt.offer, self.attempt.first_byte_ms
+        attempt = self.attempt
+        offer, first_byte_ms = attempt.offer, attempt.first_byte_ms
         assert offer is not None
         latency = first_byte_ms / 1000 if first_byte_ms is not None else None
-        self.services.health.succeeded(offer.route, offer.provider, latency)
+        self.services.health.succeeded(offer.route, offer.provider, latency, time.perf_counter() - attempt.sent_at)
 
     def route_failed(self, error: UpstreamError) -> None:
         """Record in the route's health, and in the log, that it failed, with the alarm of its error rules if any."""
@@ -295,7 +296,7 @@ class Exchange:
         self.upstream_ms += (now - began) * 1000
         attempt = self.attempt
         if attempt.first_byte_ms is None:
-            attempt.first_byte_ms = (now - self.inbound.started) * 1000
+            attempt.first_byte_ms, attempt.sent_at = (now - self.inbound.started) * 1000, began
 
     def release(self) -> None:
         """Release the hold; for exits that record no row."""

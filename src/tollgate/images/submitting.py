@@ -122,7 +122,8 @@ class Submissions:
                 raise UpstreamFailed("the provider reports a pending job, and its file has no poll step")
             if offer.needs_id and not answer.outcome.facts.get("id"):
                 raise UpstreamFailed("the answer to the submit step holds no job id")
-        self._services.health.succeeded(route_of(offer), offer.provider, self._tracked.clock() - began)
+        took = self._tracked.clock() - began
+        self._services.health.succeeded(route_of(offer), offer.provider, took, took)
         return answer
 
     def _failed(self, offer: ImageOffer, error: UpstreamError, began: float) -> FailedAttempt:
