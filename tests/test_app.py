@@ -24,6 +24,7 @@ from tollgate.http import unpacked
 from tollgate.ledger import Ledger
 from tollgate.room import Room
 from tollgate.server import close_gateway, open_gateway
+from tollgate.services import Background
 
 CHAT_REQUEST = {"model": "sandbox/echo", "messages": [{"role": "user", "content": "hello"}]}
 LEGACY = """
@@ -420,6 +421,19 @@ async def test_a_request_cut_by_a_stop_has_its_row_even_if_an_encoding_takes_too
         may_load.set()
     await request
     assert (row["outcome"], row["status"], row["estimated"]) == ("error", 503, True) and row["input_tokens"] > 0
+
+
+async def test_what_still_runs_when_requests_have_ended_gets_the_rest_of_the_drain_time(tmp_path, monkeypatch):
+    path = write_config(tmp_path, settings="server: {drain_seconds: 40}\n")
+    waits: list[float] = []
+
+    async def drain(_: Background, seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr(Background, "drain", drain)
+    for waited in (0, 25, 40):
+        await close_gateway(await open_gateway(runtime_of(path, {}), path), waited)
+    assert waits == [40, 15, 10], "at least ten seconds, in which rows are written"
 
 
 async def test_a_settlement_in_progress_outlives_a_short_drain_time(tmp_path):

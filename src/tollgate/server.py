@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import math
 import os
 import signal
 from collections.abc import Callable, Coroutine, Mapping
@@ -215,12 +216,13 @@ async def _open_dashboard(app: App, services: Services, reloader: Reloader, acco
     return await services.ledger.create_link(account)
 
 
-async def close_gateway(opened: Opened) -> None:
-    """Wait for running requests and their usage rows, then close the client and the ledger."""
+async def close_gateway(opened: Opened, waited: float = 0.0) -> None:
+    """Wait for running requests, their usage rows and calls for image jobs, then close the client and the ledger.
+    `waited` seconds of the drain time are over."""
     services = opened.services
     services.draining = True
     services.tasks.cancel()
-    seconds = max(services.runtime.current.gateway.server.drain_seconds, _SETTLE_SECONDS)
+    seconds = max(services.runtime.current.gateway.server.drain_seconds - waited, _SETTLE_SECONDS)
     # the engine does not wait for cancelled requests, which write their rows as they end
     await opened.app.wait_idle(seconds)
     await services.settlements.drain(seconds)
@@ -245,12 +247,15 @@ async def serve(
     engine = engine_of(runtime.gateway.server)
     opened = await open_gateway(runtime, path, bind=engine.bind, adjust=adjust)
     stop = _stop_on_signals(opened)
+    loop, stopped_at = asyncio.get_running_loop(), math.inf
 
     async def stopped() -> None:
+        nonlocal stopped_at
         await stop.wait()
+        stopped_at = loop.time()
         engine.drain_seconds = opened.services.runtime.current.gateway.server.drain_seconds
         # no new connections from now on, but requests that arrive soon on existing ones are still answered
-        asyncio.get_running_loop().call_later(2 * CLOSE_GRACE_SECONDS, setattr, opened.services, "draining", True)
+        loop.call_later(2 * CLOSE_GRACE_SECONDS, setattr, opened.services, "draining", True)
 
     opened.services.tasks.spawn(_tidy(runtime, cache))
     gc.freeze()
@@ -260,7 +265,7 @@ async def serve(
         await engine.serve(opened.app, stopped, lambda: announce(opened))
     finally:
         gc.unfreeze()  # else DuckDB's module reports its own types as leaks when the process ends
-        await close_gateway(opened)
+        await close_gateway(opened, max(0.0, loop.time() - stopped_at))
 
 
 def _stop_on_signals(opened: Opened) -> asyncio.Event:
