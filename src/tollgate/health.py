@@ -199,7 +199,8 @@ class Health:
             health.cooling_until, health.cooled_at = max(health.cooling_until, now + rest), now
         if alarm is None:
             return False
-        self._providers[provider] = now + max(rest, settings.cooldown_seconds)
+        until = now + max(rest, settings.cooldown_seconds)
+        self._providers[provider] = max(until, self._providers.get(provider, 0.0))
         return self.alarmed(provider, alarm, message)
 
     def alarmed(self, provider: str, alarm: AlarmKind, message: str) -> bool:
