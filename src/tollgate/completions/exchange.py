@@ -76,7 +76,7 @@ class Exchange:
     """What was downloaded for an attempt (`inline.py`): the next one may need it, too."""
     client_format: CompiledMapping = field(init=False)
     """The mapping of the client's format."""
-    runtime: Runtime = field(init=False)
+    runtime: Runtime = field(init=False, repr=False)
     """The configuration when the request came: a reload changes neither its prices nor its attempts."""
     most_output: int = field(init=False)
     """The output tokens that the client allows; 0 if it sets no limit."""
