@@ -97,7 +97,7 @@ class Offers:
             auth=self._auth,
             connection=provider.connection,
         )
-        if not offer.streams and not (offer.whole and offer.longest_whole is None):
+        if model.type == "chat" and not offer.streams and not (offer.whole and offer.longest_whole is None):
             message = f"`{config.name}` has neither streams nor whole answers of any length"
             hint = "its mapping, `poll:` or `can: {streams:, whole:}` excludes both"
             pieces.mistake(config.url, message, f"speaks.{config.name}", hint)
