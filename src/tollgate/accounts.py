@@ -19,7 +19,7 @@ from tollgate.errors import BadRequest
 from tollgate.ledger import CAP_WINDOWS, DEFAULT_ACCOUNT, Account, AccountSums, Grant, KeyRecord
 from tollgate.ledger.administration import Administration
 from tollgate.money import decimal_text
-from tollgate.notations import read_addresses, read_amount, read_endpoints, read_expiry, read_models, read_rate
+from tollgate.notations import QUOTED, read_addresses, read_amount, read_endpoints, read_expiry, read_models, read_rate
 from tollgate.passwords import hash_password, removed_password
 
 _ACCOUNT_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}\Z")
@@ -96,7 +96,7 @@ async def create_account(
         raise BadRequest(f"credits is {decimal_text(amount)}, wanted more than 0, or nothing", "credits")
     if not _ACCOUNT_ID.match(id):
         raise BadRequest(
-            f'account is "{id[:100]}", wanted lower-case letters, digits, dot, dash or underscore, at most 63', "id"
+            f'account is "{id[:QUOTED]}", wanted lower-case letters, digits, dot, dash or underscore, at most 63', "id"
         )
     _check_role(role)
     account = await books.create_account(id, _named(name), role)
@@ -202,7 +202,7 @@ async def grant(books: Administration, account_id: str, amount: str, note: str =
 
 def _key_fields(form: KeyForm) -> dict[str, Any]:
     if form.window not in CAP_WINDOWS:
-        raise BadRequest(f'window is "{form.window[:100]}", wanted one of {", ".join(CAP_WINDOWS)}', "window")
+        raise BadRequest(f'window is "{form.window[:QUOTED]}", wanted one of {", ".join(CAP_WINDOWS)}', "window")
     cap = read_amount(form.cap, "cap") if form.cap.strip() else None
     if cap is not None and cap < 0:
         raise BadRequest(f"cap is {cap}, wanted 0 or more", "cap")
@@ -222,7 +222,7 @@ def _key_fields(form: KeyForm) -> dict[str, Any]:
 
 def _check_role(role: str) -> None:
     if role not in ("user", "operator"):
-        raise BadRequest(f'role is "{role[:100]}", wanted user or operator', "role")
+        raise BadRequest(f'role is "{role[:QUOTED]}", wanted user or operator', "role")
 
 
 def _named(name: str) -> str:

@@ -29,7 +29,7 @@ _MOST_PER_MINUTE = 1_000_000_000
 _LONGEST_NUMBER = 20
 """Digits of a rate, zeros in front included: Python refuses to read thousands."""
 _MOST_ADDRESSES = 500
-_QUOTED = 100
+QUOTED = 100
 """Characters of a text that an error quotes: a browser takes seconds to break a quarter of a million into lines."""
 _MAPPED_BITS = 96
 """Length of the prefix of an IPv4-mapped IPv6 address (RFC 4291, 2.5.5.2)."""
@@ -51,14 +51,14 @@ def read_expiry(text: str, now: datetime | None = None) -> datetime | None:
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except OverflowError:
         raise BadRequest(
-            f'expiry is "{text[:_QUOTED]}", which is after the year 9999; wanted an earlier one, or never', "expires"
+            f'expiry is "{text[:QUOTED]}", which is after the year 9999; wanted an earlier one, or never', "expires"
         ) from None
     except ValueError:
         raise BadRequest(
-            f'expiry is "{text[:_QUOTED]}", wanted a span such as 30d, a date such as 2027-01-31, or never', "expires"
+            f'expiry is "{text[:QUOTED]}", wanted a span such as 30d, a date such as 2027-01-31, or never', "expires"
         ) from None
     if moment <= now:
-        raise BadRequest(f'expiry is "{text[:_QUOTED]}", which is over already', "expires")
+        raise BadRequest(f'expiry is "{text[:QUOTED]}", which is over already', "expires")
     return moment
 
 
@@ -84,7 +84,7 @@ def read_models(text: str) -> tuple[str, ...] | None:
         )
     if "!" in parts:
         raise BadRequest(
-            f'models is "{entered[:_QUOTED]}", wanted the excluded model directly after its !, such as !acme/old',
+            f'models is "{entered[:QUOTED]}", wanted the excluded model directly after its !, such as !acme/old',
             "models",
         )
     return parts
@@ -95,7 +95,7 @@ def read_endpoints(text: str) -> tuple[str, ...] | None:
     entered = _listed(text, "endpoints")
     if unknown := [each for each in entered if each not in KEY_ENDPOINTS]:
         raise BadRequest(
-            f'endpoints has "{unknown[0][:_QUOTED]}", wanted all, or some of {", ".join(KEY_ENDPOINTS)}', "endpoints"
+            f'endpoints has "{unknown[0][:QUOTED]}", wanted all, or some of {", ".join(KEY_ENDPOINTS)}', "endpoints"
         )
     return tuple(name for name in KEY_ENDPOINTS if name in entered) or None
 
@@ -116,7 +116,7 @@ def _network(entered: str) -> str:
     except ValueError as error:
         of = f"; that network is {ip_network(entered, strict=False)}" if "host bits" in str(error) else ""
         raise BadRequest(
-            f'addresses has "{entered[:_QUOTED]}", wanted addresses and networks like 192.0.2.1 or 10.0.0.0/8{of}',
+            f'addresses has "{entered[:QUOTED]}", wanted addresses and networks like 192.0.2.1 or 10.0.0.0/8{of}',
             "addresses",
         ) from None
     mapped = getattr(network.network_address, "ipv4_mapped", None)
@@ -133,7 +133,7 @@ def _listed(text: str, what: str) -> list[str]:
         return []
     listed = _words(entered)
     if not listed:
-        raise BadRequest(f'{what} is "{entered[:_QUOTED]}", wanted a list, or all', what)
+        raise BadRequest(f'{what} is "{entered[:QUOTED]}", wanted a list, or all', what)
     return listed
 
 
@@ -164,5 +164,5 @@ def read_rate(text: str, what: str) -> int | None:
         return None
     fits = entered.isascii() and entered.isdigit() and len(entered) <= _LONGEST_NUMBER
     if not fits or not 0 < int(entered) <= _MOST_PER_MINUTE:
-        raise BadRequest(f'{what} is "{text[:_QUOTED]}", wanted a whole number from 1 to {_MOST_PER_MINUTE:,}', what)
+        raise BadRequest(f'{what} is "{text[:QUOTED]}", wanted a whole number from 1 to {_MOST_PER_MINUTE:,}', what)
     return int(entered)

@@ -23,12 +23,12 @@ class Stage(ABC):
     ended = False
     """The upstream has sent the event that ends its answer."""
 
+    _closed = False
+    """`close` was called."""
+
     @abstractmethod
     def feed(self, block: bytes) -> bytes:
         """The client's bytes for a block of upstream bytes; the end of the answer is held back for `tail`."""
-
-    _closed = False
-    """`close` was called."""
 
     def close(self) -> bytes:
         """The upstream's body ended: the client's bytes for what was left unfinished. Sets `error` when the answer is

@@ -86,11 +86,10 @@ async def _mine(visit: Visit) -> KeyView:
 
 
 def _limit_new(visit: Visit) -> None:
+    if visit.is_operator:
+        return
     since = datetime.now(UTC) - timedelta(days=1)
-    if (
-        not visit.is_operator
-        and sum(key.created_at > since for key in visit.ledger.keys_of(visit.me.id)) >= _MOST_A_DAY
-    ):
+    if sum(key.created_at > since for key in visit.ledger.keys_of(visit.me.id)) >= _MOST_A_DAY:
         raise BadRequest(f"this account has {_MOST_A_DAY} keys of the last 24 hours; an operator can create more")
 
 

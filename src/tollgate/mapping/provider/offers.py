@@ -97,6 +97,7 @@ class Offers:
             auth=self._auth,
             connection=provider.connection,
         )
+        # embeddings are whole always, and `whole: 100` of a provider's chat models is not about them
         if model.type == "chat" and not offer.streams and not (offer.whole and offer.longest_whole is None):
             message = f"`{config.name}` has neither streams nor whole answers of any length"
             hint = "its mapping, `poll:` or `can: {streams:, whole:}` excludes both"
