@@ -564,6 +564,9 @@ EXPRESSIONS = {
     "1 if $.no": None,
     "$.t and $.s": "a",
     "$.no or $.s": "a",
+    "$.no and $.t is present": None,
+    "(true if $.no) and $.t is present": None,
+    "(true if $.no) or (true if $.no)": None,
     "not $.no": True,
     "$.l | join(', ')": "1, 2",
 }

@@ -294,8 +294,8 @@ class _Lowering(NodeVisitor):
     def visit_Or(self, node: nodes.Or) -> Lowered:
         self._note_decided(node)
         values = [self.value(operand) for operand in _operands(node)]
-        if all(value.kind == "bool" for value in values):
-            return Lowered(f"({' or '.join(map(_certain, values))})", True, "bool")
+        if all(value.kind == "bool" and value.present for value in values):
+            return Lowered(f"({' or '.join(value.py for value in values)})", True, "bool")
         *before, last = values
         text = last.py
         for value in reversed(before):  # nested, so that no value is tested twice
@@ -309,8 +309,8 @@ class _Lowering(NodeVisitor):
         left = self.value(node.left)
         with self.assuming(node.left):
             right = self.value(node.right)
-        if left.kind == right.kind == "bool":
-            return Lowered(f"({_certain(left)} and {_certain(right)})", True, "bool")
+        if left.kind == right.kind == "bool" and left.present and right.present:
+            return Lowered(f"({left.py} and {right.py})", True, "bool")
         condition, name = true_of(self.site, left)
         return Lowered(f"({right.py} if {condition} else {name})", left.present and right.present, places=right.places)
 
@@ -382,8 +382,3 @@ def _unknown_word_hint(site: Site, word: str) -> str:
 def _operands(node: nodes.Node) -> list[nodes.Node]:
     """The operands of a chain of `or`: a or b or c -> [a, b, c]"""
     return [*_operands(node.left), node.right] if isinstance(node, nodes.Or) else [node]
-
-
-def _certain(value: Lowered) -> str:
-    """A boolean as a Python expression that is never None: absent is false."""
-    return value.py if value.present else f"({value.py} is True)"
