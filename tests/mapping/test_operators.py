@@ -86,6 +86,18 @@ CASES = {
         {"x": False, "y": ""},
         {"a": False, "b": ""},
     ),
+    "the first list of items under conditions and names": (
+        """
+        calls:
+          - $first:
+            - {$when: $.no, $value: [0]}
+            - {$let: {all: $.l}, $join_by: k, $value: [{$each: $x in $all, k: $x}]}
+            - [9]
+          - 7
+        """,
+        {"l": [1, 1, 2]},
+        {"calls": [{"k": 1}, {"k": 2}, 7]},
+    ),
     "when and else": (
         """
         stream_options: {$when: $.stream, include_usage: true}

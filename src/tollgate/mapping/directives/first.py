@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tollgate.config.load import List, Map, Node, Scalar
 from tollgate.mapping import templates
-from tollgate.mapping.destinations import Destination, ToLocal, store, used
+from tollgate.mapping.destinations import Destination, ToList, ToLocal, named_places, store, used
 from tollgate.mapping.emit import Code
 from tollgate.mapping.reads import Places
 from tollgate.mapping.scalars import NOTHING_WORD, lower_scalar, path_of
@@ -25,6 +25,9 @@ def emit(site: Site, node: Map, dest: Destination) -> None:
         store(site, used(expression, dest), dest, node.mark.line)
         return
     _check(site, candidates)
+    if dest.spreads and any(_writes_items(item) for item in candidates.items):
+        _emit_items(site, candidates, dest)
+        return
     name = site.temp("first")
     held = ToLocal(name, dest.places if isinstance(dest, ToLocal) else None)
     last = candidates.items[-1]
@@ -35,17 +38,7 @@ def emit(site: Site, node: Map, dest: Destination) -> None:
             certain = templates.sure(site, item) or _written_empty(item)
         with site.code.block(f"if {name} is None", item.mark.line) if number else nullcontext():
             _candidate(site, item, held)
-    line = node.mark.line
-    written = [item for item in candidates.items if isinstance(item, List)]
-    if written and dest.spreads:
-        if len(written) != len(candidates.items):
-            message = "in a list, the candidates of `$first` are all lists or all single values"
-            site.unit.mistake(candidates, message, 'a list as one item: "{{ $.a or [] }}"')
-            return
-        with site.code.block(f"for item_{name} in {name} or ()", line):
-            site.code.add(dest.put(f"item_{name}"), line)
-        return
-    store(site, Lowered(name, certain, atom=True), dest, line)
+    store(site, Lowered(name, certain, atom=True), dest, node.mark.line)
 
 
 def lowered(site: Site, node: Node) -> Lowered | None:
@@ -67,6 +60,32 @@ def lowered(site: Site, node: Node) -> Lowered | None:
         bound, name = site.bound(one)
         text += f"({name} if {bound} is not None else "
     return None
+
+
+def _emit_items(site: Site, candidates: List, dest: Destination) -> None:
+    """The items of the first candidate that has some, for candidates that are lists written in a list."""
+    written = any(isinstance(item, List) for item in candidates.items)
+    if written and not all(map(_writes_items, candidates.items)):
+        message = "in a list, the candidates of `$first` are all lists or all single values"
+        site.unit.mistake(candidates, message, 'a list as one item: "{{ $.a or [] }}"')
+        return
+    items = ToList(site.temp("list"), named_places(dest))
+    site.code.add(f"{items.target} = []", candidates.mark.line)
+    for number, item in enumerate(candidates.items):
+        with site.code.block(f"if not {items.target}", item.mark.line) if number else nullcontext():
+            templates.emit(site, item, items)
+    with site.code.block(f"for item_{items.target} in {items.target}", candidates.mark.line):
+        site.code.add(dest.put(f"item_{items.target}"), candidates.mark.line)
+
+
+def _writes_items(node: Node) -> bool:
+    """Whether a candidate may be a list that is written out, which adds its items to the list it stands in."""
+    if isinstance(node, List):
+        return True
+    if not isinstance(node, Map):
+        return False
+    values = ["$value", "$else"] if "$match" not in node.entries else list(node.entries)
+    return any(key in node.entries and _writes_items(node.entries[key]) for key in values)
 
 
 def _candidate(site: Site, item: Node, dest: ToLocal) -> None:
