@@ -754,6 +754,32 @@ async def test_a_200_without_content_is_no_answer_and_costs_nothing(tmp_path, cl
     assert (reply.status_code, cost, row["cost"], row["outcome"]) == (500, 0, 0, "upstream_error"), reply.text
 
 
+@pytest.mark.parametrize("client", ["/v1/messages", "/v1/chat/completions"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(("category", "cost"), [("cyber", 0), (None, 0), ("bio", BASE)])
+async def test_a_refusal_that_the_provider_does_not_charge_costs_nothing(tmp_path, client, stream, category, cost):
+    end = {"stop_reason": "refusal", "stop_details": {"type": "refusal", "category": category, "explanation": "No."}}
+    counts = {"input_tokens": 10, "output_tokens": 5}
+    events = [
+        {"type": "message_start", "message": {**MESSAGE, "content": [], "stop_reason": None, "usage": counts}},
+        {"type": "message_delta", "delta": end, "usage": counts},
+        {"type": "message_stop"},
+    ]
+    blocks = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
+    whole = json.dumps({**MESSAGE, "content": [], **end, "usage": counts}).encode()
+    async with inprocess(
+        tmp_path,
+        settings=WIDE,
+        providers={"acme": provider("messages", "app://acme/messages")},
+        apps={"acme": replying(blocks=blocks, headers=SSE) if stream else replying(body=whole)},
+    ) as here:
+        reply, spent_now = await spent(here, {**ASK, "stream": stream}, client)
+        (row,) = (await rows_by_id(here, tmp_path)).values()
+    assert (reply.status_code, spent_now, row["cost"]) == (200, cost, cost), reply.text
+    assert (row["input_tokens"], row["output_tokens"], row["estimated"]) == (10, 5, False)
+    assert row["price_rule"] == ("base" if cost else "none")
+
+
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("usage", [None, {"input_tokens": 10, "output_tokens": 5}], ids=["without usage", "with usage"])
 async def test_a_failed_response_costs_its_reported_usage_for_a_client_of_its_format(tmp_path, client, usage):

@@ -206,11 +206,11 @@ class Exchange:
             raise
 
     def _price(self, usage: Usage) -> Charge:
-        """The cost of `usage`; zero when usage was neither reported nor estimated."""
+        """The cost of `usage`; zero when usage was neither reported nor estimated, or the provider charges nothing."""
         attempt = self.attempt
         tariff = attempt.offer.tariff if attempt.offer is not None else None
         rates = self.runtime.gateway.credits.rates
-        if self.hub_usage is None:
+        if self.hub_usage is None or self.hub_usage.get("free") is True:
             return no_charge(tariff, rates)
         multipliers = self.hub_usage.get("multipliers", ())
         if attempt.words:
