@@ -40,7 +40,13 @@ WHOLE = {
     "HTTP/1.0 until close": b"HTTP/1.0 200 OK\r\n\r\nhello",
     "after interim answers": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + ok(b"hello"),
     "encoded as itself": ok(b"hello", "content-encoding: identity"),
+    "encoded in a character set": ok(b"hello", "content-encoding: UTF-8"),
     "offering an upgrade": ok(b"hello", "upgrade: h2c", "connection: upgrade, close"),
+    "with line feeds only": ok(b"hello").replace(b"\r\n", b"\n"),
+    "with a folded header": ok(b"hello", "x-policy: one;\r\n two"),
+    "with a control character in a header": ok(b"hello", "set-cookie: a\x01b"),
+    "with spaces after a chunk's size": CHUNKED_HEAD + b"5  \r\nhello\r\n0\r\n\r\n",
+    "with a length and chunks": ok(b"", "transfer-encoding: chunked") + chunked(b"hello"),
 }
 
 
@@ -131,7 +137,7 @@ MALFORMED = {
     "not HTTP": b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
     "an incomplete status line": b"HTTP/1.1 abc\r\n\r\n",
     "two lengths": b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
-    "length and chunks": b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a length and another coding": ok(b"a", "transfer-encoding: identity"),
     "negative length": b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
     "an invalid chunk size": CHUNKED_HEAD + b"zz\r\nab\r\n",
     "a chunk longer than its size": CHUNKED_HEAD + b"1\r\nabc\r\n",
@@ -179,6 +185,7 @@ PACKED = {
     "gzip": ("gzip", gzip.compress(b"hello" * 1000)),
     "gzip in members": ("GZip", _gzip_members(b"hello" * 400, b"hello" * 600)),
     "zlib deflate": ("deflate", zlib.compress(b"hello" * 1000)),
+    "gzip and nothing else": ("identity, gzip", gzip.compress(b"hello" * 1000)),
     "raw deflate": ("deflate", _raw_deflate(b"hello" * 1000)),
 }
 

@@ -64,8 +64,16 @@ async def test_long_urls_are_called_but_not_cached(client: Client) -> None:
         ok(b"a", "keep-alive: timeout=1"),
         ok(b"a") + b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nbad",
         ok(b"a") + b"x",
+        ok(b"", "transfer-encoding: chunked") + chunked(b"a"),
     ],
-    ids=["connection: close", "HTTP/1.0", "a short keep-alive", "an unrequested second response", "stray bytes"],
+    ids=[
+        "connection: close",
+        "HTTP/1.0",
+        "a short keep-alive",
+        "an unrequested second response",
+        "stray bytes",
+        "a length and chunks",
+    ],
 )
 async def test_a_connection_that_must_not_be_kept_is_closed(client: Client, answer: bytes) -> None:
     async with upstream(answer) as server:

@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol, Self
 
 from tollgate.errors import AnswerLost, TollgateError, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
-from tollgate.upstream.coding import AnswerUnpacker, unpack_all
+from tollgate.upstream.coding import AnswerUnpacker, compression, unpack_all
 from tollgate.wire import declared_length
 
 if TYPE_CHECKING:
@@ -137,8 +137,8 @@ class Answer:
             if self._error is not None:
                 raise self._error
             await self._wait()
-        coding = self.headers.get("content-encoding", "").strip().lower()
-        if coding and coding != "identity":
+        coding = compression(self.headers.get("content-encoding", ""))
+        if coding:
             try:
                 self._coding = AnswerUnpacker(coding)
             except UpstreamFailed as error:

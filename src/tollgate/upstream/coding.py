@@ -7,6 +7,14 @@ import asyncio
 from tollgate.content_encoding import CorruptBody, UnknownCoding, Unpacker
 from tollgate.errors import AnswerLost, UpstreamFailed
 
+_COMPRESSIONS = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd", "compress", "x-compress", "dcb", "dcz"})
+
+
+def compression(value: str) -> str:
+    """The codings to undo according to this `content-encoding`: "identity, GZip" -> "gzip". Only compressions count:
+    some servers name a character set here (`UTF-8`), or `none`."""
+    return ", ".join(name for each in value.lower().split(",") if (name := each.strip()) in _COMPRESSIONS)
+
 
 class AnswerUnpacker(Unpacker):
     """An `Unpacker` that raises upstream errors."""

@@ -23,6 +23,16 @@ MAX_HEADERS = 200
 WRITE_WHOLE = 256 * 1024
 """Bodies up to this size are written together with the head; larger ones in slices of this size, with flow control."""
 
+_LENIENCIES = {
+    "lenient_headers": True,  # folded lines, control characters
+    "lenient_chunked_length": True,  # see `on_headers_complete`
+    "lenient_optional_cr_before_lf": True,
+    "lenient_spaces_after_chunk_size": True,
+}
+"""What answers may contain although the standard forbids it, as with curl and other HTTP clients: some servers and
+proxies send it, and a provider that has answered is not to look unreachable. Our requests follow the standard, and an
+answer reaches the caller only after it was parsed."""
+
 _names: dict[bytes, str] = {}
 
 
@@ -134,6 +144,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
         self._parser = httptools.HttpResponseParser(self)
+        self._parser.set_dangerous_leniencies(**_LENIENCIES)
 
     def data_received(self, data: bytes) -> None:
         answer = self._answer
@@ -219,6 +230,8 @@ class Connection(asyncio.Protocol):
         heading = self._heading
         if len(heading) >= MAX_HEADERS:
             raise _Malformed(f"more than {MAX_HEADERS} headers")
+        if b"\0" in value:  # RFC 9110, 5.5
+            raise _Malformed("a NUL in a header")
         heading.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -232,10 +245,16 @@ class Connection(asyncio.Protocol):
             self._interim = True
             return
         headers = _headers_of(self._heading)
+        keep = parser.should_keep_alive()
+        chunked = "transfer-encoding" in headers and headers["transfer-encoding"].lower().endswith("chunked")
+        if "transfer-encoding" in headers and "content-length" in headers:
+            if not chunked:
+                raise _Malformed("a length and a transfer coding other than chunked")
+            del headers["content-length"]  # the chunks count, and the connection is not reused (RFC 9112, 6.1 and 6.3)
+            keep = False
         self._headed = True
-        self._keep = parser.should_keep_alive()
-        if not self._keep:
-            chunked = headers.get("transfer-encoding", "").lower().endswith("chunked")
+        self._keep = keep
+        if not keep:
             self._to_end = not chunked and "content-length" not in headers
         elif "keep-alive" in headers:
             self.idle_seconds = min(self.pool.idle_seconds, _idle_seconds(headers["keep-alive"]))
