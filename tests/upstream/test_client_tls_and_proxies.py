@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import socket
 import ssl
 from collections.abc import Callable
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ from tollgate.config.settings import ConnectionSettings, Timeouts
 from tollgate.errors import UpstreamTimeout, UpstreamUnreachable
 from tollgate.upstream import Call, Client
 from tollgate.upstream.connection import Connection
+from tollgate.upstream.dial import Address
 from tollgate.upstream.proxies import ProxyRules, parse_proxy
 
 PATIENT = Timeouts(connect=30, first_byte=30, idle=30, total=60)
@@ -67,6 +69,15 @@ async def test_a_certificate_for_another_name_is_rejected(client: Client, author
     async with upstream(ok(b"a"), tls=authority.context("other.example")) as server:
         with pytest.raises(UpstreamUnreachable, match="no trusted certificate: IP address mismatch"):
             await fetch(client, server.url(), ca_file=authority.ca_file)
+
+
+async def test_the_dot_that_ends_an_absolute_name_is_not_in_its_certificate(make_client, authority: Authority) -> None:
+    async def here(host: str, port: int) -> list[Address]:
+        return [(socket.AF_INET, "127.0.0.1", port)]
+
+    async with upstream(ok(b"a"), tls=authority.context("api.example")) as server:
+        url = f"https://api.example.:{server.port}/"
+        assert await fetch(make_client(resolver=here), url, ca_file=authority.ca_file) == b"a"
 
 
 async def test_tls_to_a_plain_server_is_a_clean_error(client: Client, authority: Authority) -> None:
@@ -358,6 +369,7 @@ RULES = ProxyRules(
         ("http", "fd12::1", None),
         ("http", "ported", "plain"),
         ("http", "EXAMPLE.com", None),
+        ("http", "example.com.", None),
     ],
 )
 def test_no_proxy_exceptions(scheme: str, host: str, wanted: str | None) -> None:

@@ -147,7 +147,8 @@ async def _start_transport(
     """Start `connection` on `sock`, with a TLS handshake if there is a `context`. From here on the transport closes the
     socket in every case: if we did too, we might close a new connection with the same descriptor."""
     loop = asyncio.get_running_loop()
-    name = origin.host if context is not None else None
+    # the dot that ends an absolute name, which skips a cluster's search domains, is in no certificate (RFC 6066, 3)
+    name = origin.host.rstrip(".") if context is not None else None
     try:
         await loop.create_connection(lambda: connection, sock=sock, ssl=context, server_hostname=name)
     except ssl.SSLCertVerificationError as error:

@@ -55,7 +55,7 @@ class ProxyRules:
     def find(self, scheme: str, host: str, port: int) -> Proxy | None:
         """The environment's proxy for this host; None if there is none, and always for loopback addresses."""
         url = self._by_scheme.get(scheme, "")
-        if not url or self._excepted(host.lower(), port):
+        if not url or self._excepted(host.lower().rstrip("."), port):
             return None
         return parse_proxy(url)
 
