@@ -478,6 +478,7 @@ async def test_a_lost_job_fails_at_its_deadline(gateway, answer, served, why):
     assert (await look(services, key, made["id"]))["status"] == "processing"
     if not served:
         services.runtime.current.images = ImageOffers(())
+        jobs_of(services).tracked.pending[made["id"]].terms = None  # as a job that an earlier process submitted
         assert (await look(services, key, made["id"]))["status"] == "processing", "its model may return until then"
     pass_time(services, 601)
     done = await look(services, key, made["id"])
@@ -567,6 +568,20 @@ async def test_a_job_whose_images_are_not_ready_continues_and_is_charged_once(ga
         == await available_to(services.ledger, key.account_id)
         == Decimal("9.96")
     )
+
+
+async def test_a_job_whose_images_never_come_fails_at_its_deadline(gateway):
+    def answer(method, path, body):
+        return 200, {"id": "p1", "status": {"/jobs": "starting", "/jobs/p1": "succeeded"}.get(path, "processing")}
+
+    fetch = Step("fetch", "GET", lambda values: "app://acme/results/p1", job)
+    services, key, _ = await gateway(answer, make_offer(fetch=fetch, give_up=600))
+    made = await create(services, key)
+    assert (await look(services, key, made["id"]))["status"] == "processing"
+    pass_time(services, 601)
+    done = await look(services, key, made["id"])
+    assert (done["status"], done["error"]) == ("failed", "the provider did not finish within 600 s")
+    assert await available_to(services.ledger, key.account_id) == Decimal(10)
 
 
 async def test_many_readers_cause_one_poll(gateway):
@@ -712,6 +727,36 @@ async def test_a_running_job_outlives_a_stricter_schema(gateway):
         [make_offer(schema={"type": "object", "required": ["size"], "properties": {"size": {"type": "string"}}})]
     )
     assert (await look(services, key, made["id"]))["status"] == "succeeded"
+
+
+async def test_a_running_job_keeps_the_defaults_with_which_it_was_submitted(gateway):
+    def offer(size):
+        properties = {"prompt": {"type": "string"}, "size": {"type": "string", "default": size}}
+        prices = {"S": Decimal("0.01"), "L": Decimal(5)}
+        return make_offer(
+            schema={"type": "object", "properties": properties},
+            price=ImagePrice(Decimal("0.04"), by=(at("$input", "size"),), table=prices),
+        )
+
+    answers = Script((200, {"id": "p", "status": "starting"}), (200, {"status": "succeeded", "images": URL}))
+    services, key, _ = await gateway(answers, offer("S"))
+    made = await create(services, key)
+    services.runtime.current.images = ImageOffers([offer("L")])
+    assert (await look(services, key, made["id"]))["cost"] == 0.01
+
+
+@pytest.mark.parametrize("left", [(), (make_offer(poll=False),)], ids=["removed", "synchronous now"])
+async def test_a_job_whose_provider_a_reload_removed_is_finished_there(gateway, left):
+    services, key, _ = await gateway(
+        Script((200, {"id": "p", "status": "starting"}), (401, {}), (200, {"status": "succeeded", "images": URL}))
+    )
+    made = await create(services, key)
+    services.runtime.current.images = ImageOffers(left)
+    with pytest.raises(UpstreamError):
+        await look(services, key, made["id"])
+    assert services.health.alarms() == [], "nothing that the operator has to mend"
+    done = await look(services, key, made["id"])
+    assert (done["status"], done["cost"]) == ("succeeded", 0.04)
 
 
 async def test_a_rejected_request_is_no_failure_of_its_route(gateway):

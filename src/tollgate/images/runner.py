@@ -157,18 +157,19 @@ class Jobs:
 
     async def _poll(self, generation: Generation) -> Generation:
         late = self.tracked.is_late(generation)
-        offer = self.services.runtime.current.images.offer(generation.model, generation.provider)
+        offer = self.tracked.offer_to_poll(generation)
         try:
             if offer is None or offer.poll is None:
                 return await self.tracked.expire(generation) if late else generation
-            calls = Calls(self.services.client, offer, offer.schema.filled(generation.input))
+            calls = Calls(self.services.client, offer, self.tracked.filled_input(generation, offer))
             if (answer := calls.kept_answer(generation)) is None:
                 answer = await calls.run(offer.poll, job_facts(generation))
-            if answer.outcome.status in PENDING:
-                if late:
-                    return await self.tracked.expire(generation)
-                return await self.tracked.move(generation, answer)
-            return await self.tracked.settle(with_state(generation, answer), calls, answer)
+            if answer.outcome.status not in PENDING:
+                generation = await self.tracked.settle(with_state(generation, answer), calls, answer)
+            elif not late:
+                generation = await self.tracked.move(generation, answer)
+            # a job whose pictures never come, although its provider says that it is done, is late like any other
+            return await self.tracked.expire(generation) if late and generation.status in PENDING else generation
         except JobGone:
             if self.tracked.age(generation) < _FORGETFUL_SECONDS and not late:
                 return generation
@@ -176,7 +177,8 @@ class Jobs:
         except (UpstreamRejected, BadRequest) as error:
             return await self.tracked.fail(generation, job_error(error), error)
         except UpstreamError as error:
-            if error.alarm is not None and offer is not None:  # our key or balance there, so new jobs will fail too
+            # our key or balance there, so new jobs will fail too
+            if error.alarm is not None and offer is not None and offer is self.tracked.present_offer(generation):
                 note_failure(self.services, offer, error, generation.id)
             if late:
                 return await self.tracked.expire(generation)

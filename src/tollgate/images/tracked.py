@@ -10,7 +10,7 @@ import asyncio
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tollgate.errors import NotDurable, NotFound, Unavailable, UpstreamTimeout
 from tollgate.images.billing import Terms, charge_of, usage_row
@@ -97,7 +97,7 @@ class TrackedJobs:
 
     def pace(self, generation: Generation) -> tuple[float, ...]:
         """Seconds before each poll of a job, from its provider's file; the last value is for all further polls."""
-        offer = self._present_offer(generation)
+        offer = self.present_offer(generation)
         return offer.every if offer is not None else (5.0,)
 
     async def stored(self, account_id: str, job_id: str) -> Generation:
@@ -146,14 +146,29 @@ class TrackedJobs:
         """End a job without a result, which costs nothing; its row has the outcome and the code of `cause`. Raises
         `Unsaved` when that cannot be stored."""
         outcome = Outcome("failed", error=error)
-        offer = self._terms(generation.id).offers.get(generation.provider) or self._present_offer(generation)
+        offer = self._terms(generation.id).offers.get(generation.provider) or self.present_offer(generation)
         row = usage_row(generation, outcome, self.age(generation), offer)
         if cause is not None:
             row.outcome, row.error_code = outcome_without_answer(cause), cause.code
         return await self._end(generation, outcome, row)
 
-    def _present_offer(self, generation: Generation) -> ImageOffer | None:
+    def present_offer(self, generation: Generation) -> ImageOffer | None:
+        """The offer of a job's model at its provider in the present configuration."""
         return self._services.runtime.current.images.offer(generation.model, generation.provider)
+
+    def offer_to_poll(self, generation: Generation) -> ImageOffer | None:
+        """The offer through which a job is polled: the present one, so that a mended file helps running jobs; where a
+        reload removed it or left it without a poll, the one through which this process submitted the job."""
+        present = self.present_offer(generation)
+        if present is not None and present.poll is not None:
+            return present
+        return self._terms(generation.id).offers.get(generation.provider) or present
+
+    def filled_input(self, generation: Generation, offer: ImageOffer) -> dict[str, Any]:
+        """A job's input with the defaults with which it was submitted, which its price may depend on; those of `offer`
+        if an earlier process submitted it."""
+        accepted = self._terms(generation.id).offers.get(generation.provider, offer)
+        return accepted.schema.filled(generation.input)
 
     def _terms(self, job_id: str) -> Terms:
         """The terms on which this process accepted a job; the present ones if an earlier process did."""
