@@ -17,6 +17,7 @@ from tollgate.errors import (
     ModelNotFound,
     NotFound,
     RateLimited,
+    Unavailable,
     UpstreamError,
     UpstreamFailed,
     UpstreamRejected,
@@ -696,6 +697,27 @@ async def test_errors_of_a_poll_do_not_end_the_wait_for_a_job(gateway):
         )
     )
     assert (await waited(services, key, await create(services, key))).status == "succeeded"
+
+
+async def test_a_store_that_cannot_be_written_for_a_moment_does_not_end_the_wait_for_a_job(gateway):
+    services, key, _ = await gateway(
+        Script(
+            (200, {"id": "p1", "status": "starting"}),
+            (200, {"id": "p1", "status": "processing"}),
+            (200, {"id": "p1", "status": "succeeded", "images": URL}),
+        )
+    )
+    update, fails = services.ledger.generations.update, [Unavailable("disk full")] * 2
+
+    async def failing(*given):
+        if fails:
+            raise fails.pop()
+        return await update(*given)
+
+    made = await create(services, key)
+    services.ledger.generations.update = failing
+    assert (await waited(services, key, made)).status == "succeeded"
+    assert fails == []
 
 
 async def test_a_poll_that_hangs_does_not_prolong_the_wait_for_a_job(gateway):

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from tollgate.errors import BadRequest, UpstreamError, UpstreamRejected
+from tollgate.errors import BadRequest, Unavailable, UpstreamError, UpstreamRejected
 from tollgate.images.billing import Terms, expected_cost, is_priced
 from tollgate.images.calls import Calls, JobGone, job_error
 from tollgate.images.catalog import image_routes
-from tollgate.images.order import Order
+from tollgate.images.order import Order, Unsaved
 from tollgate.images.routes import in_order, note_failure
 from tollgate.images.state import check_storable, job_facts, with_state
 from tollgate.images.submitting import Submissions, log_failure
@@ -74,7 +74,7 @@ class Jobs:
         self, generation: Generation, seconds: float, progress: Callable[[float], Any] | None = None
     ) -> Generation:
         """The job once it has ended, or as it is after so many seconds or when the gateway stops. Errors of the
-        provider in between are ignored."""
+        provider or of our store in between are ignored."""
         ends = self.tracked.clock() + seconds
         every = self.tracked.pace(generation)
         polls = 0
@@ -96,7 +96,7 @@ class Jobs:
                 )
             except TimeoutError:
                 break
-            except UpstreamError:
+            except (UpstreamError, Unavailable, Unsaved):  # a waiter that gets an error would have a new job made
                 continue
         return generation
 
