@@ -482,6 +482,18 @@ def test_only_beta_headers_known_to_a_cloud_are_sent_to_it(provider):
     assert "anthropic-beta" not in native_headers(request_headers, offer.headers(request_headers), offer.made_headers)
 
 
+@pytest.mark.parametrize(
+    "model, version", [("anthropic/claude-haiku-4.5", "2023-06-01"), ("anthropic/claude-opus-5.5", "2026-10-21")]
+)
+def test_bedrock_s_messages_host_gets_the_newest_api_version_for_models_that_have_it(model, version):
+    # "On Amazon Bedrock, it's available for Claude 4.7 and later models": Anthropic's page about versions
+    offer = next(offer for offer in offers("bedrock-mantle") if (offer.model.id, offer.endpoint) == (model, "messages"))
+    request_headers = {"anthropic-version": "2026-10-21"}  # as anthropic's SDK sends it since 2.0
+    sent = native_headers(request_headers, offer.headers(request_headers), offer.made_headers)
+    assert sent["anthropic-version"] == version
+    assert offer.headers({})["anthropic-version"] == "2023-06-01"
+
+
 @pytest.mark.parametrize("provider", ["bedrock", "bedrock-mantle", "vertex", "azure-ai"])
 def test_clouds_get_the_beta_for_verdicts_on_calls(provider):
     # Without it Claude Code's `safeguards` are a 400: BerriAI/litellm pull 42288.
