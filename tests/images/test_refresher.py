@@ -208,6 +208,25 @@ async def test_a_synchronous_call_is_repeated_after_a_restart_up_to_a_limit(gate
 
 
 @pytest.mark.parametrize("poll", [True, False], ids=["polled", "synchronous"])
+async def test_a_job_that_is_just_being_made_is_not_resumed(gateway, poll):
+    """Requests are served while the jobs of the last process are read from a slow database."""
+    answers = [(200, {"id": "p1", "status": "starting"})] * poll + [(200, {"status": "succeeded", "images": URL})]
+    services, key, provider = await gateway(Script(*answers), make_offer(poll=poll))
+    store = services.ledger.generations.create
+
+    async def resuming(job):
+        await store(job)
+        await Refresher(jobs_of(services)).resume()
+
+    services.ledger.generations.create = resuming
+    made = await create(services, key)
+    await settled(services)
+    assert (await look(services, key, made["id"]))["status"] == "succeeded"
+    assert len(provider.calls) == len(answers)
+    assert await available_to(services.ledger, key.account_id) == Decimal("9.96")
+
+
+@pytest.mark.parametrize("poll", [True, False], ids=["polled", "synchronous"])
 async def test_a_job_of_a_removed_model_does_not_prevent_others_from_being_resumed(gateway, poll):
     begun = []
 

@@ -39,7 +39,7 @@ class Refresher:
     async def resume(self) -> None:
         """Go on with the pending jobs of an earlier process of this name: poll, or repeat a synchronous call."""
         for generation in await self._services.ledger.generations.pending():
-            if self._gateway_of(generation) == self._own and generation.id not in self._jobs.tracked.pending:
+            if self._gateway_of(generation) == self._own and not self._jobs.has(generation.id):
                 await self._go_on(generation, await self._hold(generation))
 
     async def _hold(self, generation: Generation) -> Hold | None:
@@ -87,7 +87,7 @@ class Refresher:
     async def _adopt(self) -> None:
         """Take over jobs that nobody looks after: those of gateways that are gone, and any past its deadline."""
         now, ledger = datetime.now(UTC), self._services.ledger
-        others = [each for each in await ledger.generations.pending() if each.id not in self._jobs.tracked.pending]
+        others = [each for each in await ledger.generations.pending() if not self._jobs.has(each.id)]
         gone = await ledger.generations.gone({self._gateway_of(each) for each in others} - {self._own})
         for generation in others:
             instance = self._gateway_of(generation)

@@ -185,6 +185,10 @@ class Jobs:
             self.tracked.rest(generation.id, error.retry_after or 0.0)
             raise
 
+    def has(self, job_id: str) -> bool:
+        """Whether this process looks after this job, or is about to."""
+        return job_id in self.tracked.pending or job_id in self.submissions.beginning
+
     def busy(self, job_id: str) -> bool:
         """Whether this job is being polled already, or its synchronous call is running."""
         return job_id in self.submissions.running or job_id in self._flights

@@ -41,17 +41,19 @@ _MOST_RUNS = 3
 
 
 class Submissions:
-    """Submits jobs; `running` has the running calls to synchronous providers, by job."""
+    """Submits jobs; `running` has the running calls to synchronous providers, by job, and `beginning` the jobs that may
+    be stored and are not tracked yet, which nobody else may look after."""
 
     def __init__(self, services: Services, tracked: TrackedJobs) -> None:
         self._services = services
         self._tracked = tracked
         self.running: dict[str, asyncio.Task[Generation]] = {}
+        self.beginning: set[str] = set()
 
     async def begin(self, generation: Generation, candidates: list[Calls], hold: Hold, terms: Terms) -> Generation:
         """Submit a job to the first of the `candidates` that accepts it. A synchronous call runs in the background."""
         failed: FailedAttempt | None = None
-        with _released_on_error(hold):
+        with self._begun(generation.id), _released_on_error(hold):
             for index, calls in enumerate(candidates):
                 if calls.offer.synchronous:
                     await self._store_unsubmitted(generation)
@@ -70,13 +72,21 @@ class Submissions:
                         await self._record_refused(generation, calls.offer, error, hold)
                         raise
             pending = await self._store_submitted(generation, answer, hold, terms)
-        self._tracked.keep(pending, hold, terms)
+            self._tracked.keep(pending, hold, terms)
         if answer.outcome.status in PENDING:
             return pending
         try:
             return await self._tracked.settle(pending, calls, answer)
         except (UpstreamError, JobGone):
             return pending
+
+    @contextmanager
+    def _begun(self, job_id: str) -> Iterator[None]:
+        self.beginning.add(job_id)
+        try:
+            yield
+        finally:
+            self.beginning.discard(job_id)
 
     async def _record_refused(
         self, generation: Generation, offer: ImageOffer, error: UpstreamError, hold: Hold
