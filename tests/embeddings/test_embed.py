@@ -287,6 +287,29 @@ async def test_a_refusal_in_the_mapping_of_an_answer_is_no_error_of_the_client(t
         assert (reply.status_code, reply.json()["data"][0]["embedding"]) == (200, vector("Hello"))
 
 
+async def test_parts_cancelled_at_one_route_do_not_count_as_sent_to_the_next(tmp_path):
+    (tmp_path / "mappings").mkdir()
+    (tmp_path / "mappings" / "shy.yaml").write_text(
+        "mapping: shy\nhub: embeddings\nrequest: {from_hub: {$refuse: [{when: $.user, say: no user}], inputs: $.inputs}}"
+        "\nresponse: {to_hub: {vectors: $}}\n"
+    )
+    shy = BEMO.replace("bemo", "cemo").replace("mapping: cohere-embeddings", "mapping: shy").replace("5", "3")
+
+    async def fails(method, path, body):
+        if "bad" not in body["input"]:
+            await asyncio.sleep(SECONDS)
+        return 503, {}
+
+    def last(method, path, body):
+        return 200, {"embeddings": {"float": [vector(text) for text in body["texts"]]}}
+
+    async with gateway(
+        tmp_path, acme=fails, bemo=last, providers={"cemo": shy}, apps={"cemo": Provider(answering())}
+    ) as here:
+        reply = await here.post("/v1/embeddings", {**ONE, "input": ["bad"] * 4 + ["a"] * 5, "user": "u"})
+        assert (reply.status_code, reply.headers.get("x-tollgate-provider")) == (200, "bemo")
+
+
 async def test_missing_usage_is_estimated(tmp_path):
     async with gateway(tmp_path, acme=answering(usage=False)) as here:
         reply = await here.post("/v1/embeddings", {**ONE, "input": "The quick brown fox jumps over the lazy dog"})

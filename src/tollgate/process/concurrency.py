@@ -34,7 +34,7 @@ def _retrieve_error(done: asyncio.Future[T]) -> None:
 
 async def few_at_once(most: int, work: Callable[[S], Awaitable[T]], pieces: Iterable[S]) -> list[T]:
     """The results of `work` for these pieces, in order. It runs for at most `most` pieces at a time. The first failure
-    cancels the others, and so does cancelling the wait."""
+    cancels the others, and so does cancelling the wait. Nothing of it runs any more when this returns or raises."""
     gate = asyncio.Semaphore(most)
 
     async def one(piece: S) -> T:
@@ -45,8 +45,10 @@ async def few_at_once(most: int, work: Callable[[S], Awaitable[T]], pieces: Iter
     try:
         return await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
-            task.cancel()
+        if running := [task for task in tasks if not task.done()]:
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running)
 
 
 def in_daemon_thread(work: Callable[[], T], name: str) -> Future[T]:
