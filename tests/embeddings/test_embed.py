@@ -290,8 +290,9 @@ async def test_a_refusal_in_the_mapping_of_an_answer_is_no_error_of_the_client(t
 async def test_parts_cancelled_at_one_route_do_not_count_as_sent_to_the_next(tmp_path):
     (tmp_path / "mappings").mkdir()
     (tmp_path / "mappings" / "shy.yaml").write_text(
-        "mapping: shy\nhub: embeddings\nrequest: {from_hub: {$refuse: [{when: $.user, say: no user}], inputs: $.inputs}}"
-        "\nresponse: {to_hub: {vectors: $}}\n"
+        "mapping: shy\nhub: embeddings\n"
+        "request: {from_hub: {$refuse: [{when: $.user, say: no user}], inputs: $.inputs}}\n"
+        "response: {to_hub: {vectors: $}}\n"
     )
     shy = BEMO.replace("bemo", "cemo").replace("mapping: cohere-embeddings", "mapping: shy").replace("5", "3")
 
