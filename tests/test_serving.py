@@ -3,6 +3,7 @@ options."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -15,13 +16,17 @@ import stat
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
 from support.inprocess import write_config, write_unused_mappings
 from support.running import environment, free_port, start_gateway, started_before
-from support.waiting import wait_until
-from tollgate.cli.serve import set_logging
+from support.waiting import until, wait_until
+from tollgate.cli.serve import command, set_logging
+from tollgate.reload import Reloader
+from tollgate.server import _stop_on_signals
 
 ENGINES = ["hypercorn", "uvicorn"]
 
@@ -189,6 +194,37 @@ def test_a_reload_keeps_command_line_options(tmp_path):
             running.process.send_signal(signal.SIGHUP)
             wait_until(lambda: "configuration reloaded" in running.log.read_text())
         assert "configuration reloaded" in running.log.read_text()
+
+
+def test_a_reload_signal_does_not_end_a_start(monkeypatch):
+    seen = []
+
+    def begin():
+        os.kill(os.getpid(), signal.SIGHUP)
+        seen.extend(signal.sigpending())
+        sys.exit(1)
+
+    monkeypatch.setattr("tollgate.cli.serve.open_all", begin)
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        CliRunner().invoke(command)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+        signal.signal(signal.SIGHUP, previous)
+    assert seen == [signal.SIGHUP]
+
+
+async def test_a_reload_signal_that_arrived_during_the_start_reloads():
+    loop, reloads = asyncio.get_running_loop(), []
+    tasks = SimpleNamespace(spawn=lambda work: reloads.append(work.__name__) or work.close())
+    services = SimpleNamespace(tasks=tasks)
+    opened = SimpleNamespace(services=services, reloader=Reloader(None, None))
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    os.kill(os.getpid(), signal.SIGHUP)
+    _stop_on_signals(opened)
+    await until(lambda: "reload" in reloads)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.remove_signal_handler(number)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -299,6 +299,7 @@ def _stop_on_signals(opened: Opened) -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
     loop.add_signal_handler(signal.SIGHUP, lambda: services.tasks.spawn(opened.reloader.reload()))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # one that arrived during the start is handled now
     services.tasks.spawn(cut())
     return stop
 

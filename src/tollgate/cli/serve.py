@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import re
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -63,6 +64,9 @@ def instance_name(_context: click.Context, _parameter: click.Parameter, value: s
 def command(
     path: Path | None, bind: tuple[str, ...], engine: EngineName | None, instance: str | None, log_level: str
 ) -> None:
+    # until the server handles it: a reload asked for during the start would end the process, and systemd takes that for
+    # a clean end, after which `Restart=on-failure` starts no new one
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     open_all()
     set_logging(log_level)
     gc.disable()  # until the server starts: everything made before then is kept for ever
