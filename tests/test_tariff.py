@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgate.config.pricing import PriceWindow, Pricing, Volume
+from tollgate.config.pricing import TOKEN_PRICES, PriceWindow, Pricing, Volume
 from tollgate.tariff import Charge, Tariff, price_usage, upper_bound
 from tollgate.usage import Usage
 
@@ -304,20 +304,12 @@ def test_an_upper_bound_covers_the_most_expensive_buckets():
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "input_cache_read",
-        "input_cache_write",
-        "audio",
-        "input_audio_cache",
-        "internal_reasoning",
-        "audio_output",
-        "image_output_token",
-    ],
+    [name for name in TOKEN_PRICES if name != "input_cache_write_1h"],
 )
 def test_an_upper_bound_covers_every_kind_of_token(name):
     """Any of them may be the most expensive: whether a prompt is cached or contains audio is known only from the
     response."""
-    dear = tariff({"prompt": "1", "completion": "1", name: "9"})
+    dear = tariff(dict.fromkeys(TOKEN_PRICES, "1") | {name: "9"})
     assert upper_bound(2, 2, dear, RATES) == Decimal(20)
 
 
@@ -356,6 +348,17 @@ def test_an_upper_bound_covers_shorter_requests_that_cost_more():
     assert upper_bound(1001, 0, tariff(prices, volumes=rows), RATES, at=TUESDAY_NOON) == Decimal(5000)
     assert upper_bound(0, 300, tariff(prices, volumes=rows), RATES, at=TUESDAY_NOON) == Decimal(8000)
     assert upper_bound(50, 200, tariff(prices, volumes=rows), RATES, at=TUESDAY_NOON) == Decimal(50 + 8000)
+
+
+def test_an_upper_bound_covers_shorter_requests_that_get_no_discount():
+    prices = {"prompt": "1", "completion": "3"}
+    rows = (
+        row({"prompt": "0.5"}, min_prompt_tokens=1000),
+        row({"completion": "1"}, min_completion_tokens=200),
+    )
+    assert upper_bound(1500, 0, tariff(prices, volumes=rows), RATES, at=TUESDAY_NOON) == Decimal(1000)
+    assert upper_bound(0, 300, tariff(prices, volumes=rows), RATES, at=TUESDAY_NOON) == Decimal(199 * 3)
+    assert upper_bound(0, 900, tariff(prices, volumes=rows), RATES, at=TUESDAY_NOON) == Decimal(900)
 
 
 def test_an_upper_bound_applies_the_multipliers_that_raise_it():

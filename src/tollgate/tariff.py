@@ -258,8 +258,8 @@ def upper_bound(
 
     `hour_cache`: the request has cache entries of one hour, for which some providers charge twice the prompt price.
     `service_tier` is the requested tier; the request may get the default instead. `multipliers` are words of it.
-    A `volumes` row for smaller requests counts too, because the request may use less; so does each row that has a
-    `word`.
+    What a smaller request would cost counts too, because the request may use less; so does each `volumes` row that has
+    a `word`.
     """
     if tariff is None:
         return NO_CHARGE.cost
@@ -279,17 +279,17 @@ def upper_bound(
 
 
 def _sizes(volumes: Collection[Volume], prompt_tokens: int, max_output: int) -> list[tuple[int, int, bool]]:
-    """The sizes at which a request may cost most: the largest it can have, and the upper bounds of rows for smaller
-    requests, because these rows may be more expensive. Each without and with thinking, where a row has that
-    condition."""
+    """The sizes at which a request may cost most: the largest it can have, and smaller ones at which the prices change,
+    because a smaller request may be more expensive. Each without and with thinking, where a row has that condition."""
     prompts, outputs = {prompt_tokens}, {max_output}
     for row in volumes:
-        if row.max_prompt_tokens is not None and row.max_prompt_tokens < prompt_tokens:
-            prompts.add(row.max_prompt_tokens)
-        if row.max_completion_tokens is not None and row.max_completion_tokens < max_output:
-            outputs.add(row.max_completion_tokens)
+        below = None if row.min_completion_tokens is None else row.min_completion_tokens - 1
+        prompts.update(size for size in (row.max_prompt_tokens, row.min_prompt_tokens) if size is not None)
+        outputs.update(size for size in (row.max_completion_tokens, below) if size is not None)
     thoughts = (False, True) if any(row.thinking is not None for row in volumes) else (False,)
-    return list(product(prompts, outputs, thoughts))
+    return [
+        size for size in product(prompts, outputs, thoughts) if size[0] <= prompt_tokens and 0 <= size[1] <= max_output
+    ]
 
 
 def _bound_at(
