@@ -754,30 +754,83 @@ async def test_a_200_without_content_is_no_answer_and_costs_nothing(tmp_path, cl
     assert (reply.status_code, cost, row["cost"], row["outcome"]) == (500, 0, 0, "upstream_error"), reply.text
 
 
+def claude(content: list[dict[str, Any]], end: dict[str, Any], usage: dict[str, Any], stream: bool) -> Any:
+    """An upstream that answers with these blocks of the messages format, and ends so."""
+    if not stream:
+        return replying(body=json.dumps({**MESSAGE, "content": content, **end, "usage": usage}).encode())
+    start = {**MESSAGE, "content": [], "stop_reason": None, "usage": {"input_tokens": 10, "output_tokens": 1}}
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": start}]
+    for index, block in enumerate(content):
+        events += [
+            {"type": "content_block_start", "index": index, "content_block": block},
+            {"type": "content_block_stop", "index": index},
+        ]
+    events += [{"type": "message_delta", "delta": end, "usage": usage}, {"type": "message_stop"}]
+    return replying(
+        blocks=[f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events], headers=SSE
+    )
+
+
 @pytest.mark.parametrize("client", ["/v1/messages", "/v1/chat/completions"])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize(("category", "cost"), [("cyber", 0), (None, 0), ("bio", BASE)])
 async def test_a_refusal_that_the_provider_does_not_charge_costs_nothing(tmp_path, client, stream, category, cost):
     end = {"stop_reason": "refusal", "stop_details": {"type": "refusal", "category": category, "explanation": "No."}}
-    counts = {"input_tokens": 10, "output_tokens": 5}
-    events = [
-        {"type": "message_start", "message": {**MESSAGE, "content": [], "stop_reason": None, "usage": counts}},
-        {"type": "message_delta", "delta": end, "usage": counts},
-        {"type": "message_stop"},
-    ]
-    blocks = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
-    whole = json.dumps({**MESSAGE, "content": [], **end, "usage": counts}).encode()
+    app = claude([], end, {"input_tokens": 10, "output_tokens": 5}, stream)
     async with inprocess(
         tmp_path,
         settings=WIDE,
         providers={"acme": provider("messages", "app://acme/messages")},
-        apps={"acme": replying(blocks=blocks, headers=SSE) if stream else replying(body=whole)},
+        apps={"acme": app},
     ) as here:
         reply, spent_now = await spent(here, {**ASK, "stream": stream}, client)
         (row,) = (await rows_by_id(here, tmp_path)).values()
     assert (reply.status_code, spent_now, row["cost"]) == (200, cost, cost), reply.text
     assert (row["input_tokens"], row["output_tokens"], row["estimated"]) == (10, 5, False)
     assert row["price_rule"] == ("base" if cost else "none")
+
+
+@pytest.mark.parametrize("client", ["/v1/messages", "/v1/chat/completions"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_a_refusal_after_output_is_billed(tmp_path, client, stream):
+    end = {"stop_reason": "refusal", "stop_details": {"type": "refusal", "category": "cyber", "explanation": "No."}}
+    app = claude([{"type": "text", "text": "Well"}], end, {"input_tokens": 10, "output_tokens": 5}, stream)
+    async with inprocess(
+        tmp_path,
+        settings=WIDE,
+        providers={"acme": provider("messages", "app://acme/messages")},
+        apps={"acme": app},
+    ) as here:
+        reply, spent_now = await spent(here, {**ASK, "stream": stream}, client)
+    assert (reply.status_code, spent_now) == (200, BASE), reply.text
+
+
+@pytest.mark.parametrize("client", ["/v1/messages", "/v1/chat/completions"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(("category", "refused"), [("cyber", 0), (None, 0), ("frontier_llm", 1)])
+async def test_a_refusal_that_is_not_charged_costs_nothing_when_another_model_answers(
+    tmp_path, client, stream, category, refused
+):
+    trigger = {"type": "refusal", "category": category}
+    content = [
+        {"type": "fallback", "from": {"model": "up-1"}, "to": {"model": "up-2"}, "trigger": trigger},
+        {"type": "text", "text": "hi"},
+    ]
+    passes = [
+        {"type": "message", "model": "up-1", "input_tokens": 20, "output_tokens": 0},
+        {"type": "fallback_message", "model": "up-2", "input_tokens": 10, "output_tokens": 5},
+    ]
+    app = claude(content, {"stop_reason": "end_turn"}, {**passes[1], "iterations": passes}, stream)
+    async with inprocess(
+        tmp_path,
+        settings=WIDE,
+        providers={"acme": provider("messages", "app://acme/messages")},
+        apps={"acme": app},
+    ) as here:
+        _, spent_now = await spent(here, {**ASK, "stream": stream}, client)
+        (row,) = (await rows_by_id(here, tmp_path)).values()
+    assert spent_now == row["cost"] == BASE * (1 + refused)
+    assert row["input_tokens"] == 10 + 20 * refused
 
 
 @pytest.mark.parametrize("client", CLIENTS)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tollgate.routing import Offer
 
 _WATCHED = {
-    "messages": (b'"message_', b'"web_search_tool_result"'),
+    "messages": (b'"message_', b'"content_block_start"'),
     "responses": (
         b'"response.created"',
         b'"response.completed"',
@@ -39,7 +39,8 @@ _WATCHED = {
         b'"encrypted_content"',
     ),
 }
-"""Marks of the events that hold usage, state or the end, by protocol."""
+"""Marks of the events that hold usage, state or the end, by protocol; in messages, also of those that begin a block:
+what a search or a refusal costs depends on them."""
 _SEQUENCE = re.compile(rb'"sequence_number"\s*:\s*([0-9]{1,15})(?![0-9])')
 
 
