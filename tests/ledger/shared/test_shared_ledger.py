@@ -250,7 +250,7 @@ async def test_sessions_and_provider_ids_are_known_to_all(alice_and_other) -> No
     assert alice.ledger.sessions.secret == other.sessions.secret
     await asyncio.to_thread(alice.ledger.sessions.end, "session-1", 2_000_000_000)
     await until(lambda: "session-1" in other.sessions.ended)
-    await alice.ledger.register.remember("alice", "acme", ["resp_1", "file_2"])
+    await alice.ledger.register.remember("alice", "acme", ["resp_1", "file_2", "file_2"])  # named twice
     assert [await other.register.provider_of(account, "file_2") for account in ("alice", "bob")] == ["acme", None]
     assert [await other.register.foreign(account, ["nobody's", "file_2"]) for account in ("alice", "bob")] == [
         None,

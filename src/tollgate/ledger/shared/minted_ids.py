@@ -27,7 +27,7 @@ class SharedRegister(Minted):
                 await connection.execute(
                     "INSERT INTO tollgate.minted (digest, provider) SELECT unnest($1::bytea[]), $2 ON CONFLICT "
                     "(digest) DO UPDATE SET provider = excluded.provider, at = now()",
-                    digests,
+                    sorted({*digests}),  # an answer may name an id twice; and in one order, so that none deadlock
                     provider,
                 )
         except TollgateError as error:  # the answer that came with these ids must still reach its client
