@@ -207,6 +207,25 @@ async def test_a_synchronous_call_is_repeated_after_a_restart_up_to_a_limit(gate
     assert (await look(services, key, made["id"]))["error"] == "interrupted too often by restarts of the gateway"
 
 
+async def test_a_submission_after_a_synchronous_route_is_repeated_after_a_restart(gateway):
+    async def never(method, path, body):
+        await asyncio.sleep(60)
+
+    acme, bemo = Provider(Script((503, {}))), Provider(never)
+    offers = make_offer(poll=False), make_offer("bemo", model=image_model(provider="bemo"))
+    services, key, _ = await gateway(None, *offers, apps={"acme": acme, "bemo": bemo})
+    made = await create(services, key)
+    await until(lambda: bemo.calls)
+    await close_services(services)
+    bemo = Provider(Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "succeeded", "images": URL})))
+    services, _, _ = await gateway(None, *offers, apps={"acme": acme, "bemo": bemo})
+    assert (await look(services, key, made["id"]))["status"] == "processing"
+    assert bemo.calls == [], "it has no id yet that could be polled"
+    await Refresher(jobs_of(services)).resume()
+    await settled(services)
+    assert (await look(services, key, made["id"]))["status"] == "succeeded"
+
+
 @pytest.mark.parametrize("poll", [True, False], ids=["polled", "synchronous"])
 async def test_a_job_that_is_just_being_made_is_not_resumed(gateway, poll):
     """Requests are served while the jobs of the last process are read from a slow database."""

@@ -571,6 +571,22 @@ async def test_a_job_whose_images_are_not_ready_continues_and_is_charged_once(ga
     )
 
 
+async def test_a_synchronous_job_whose_images_are_not_ready_is_fetched_again(gateway):
+    results = [(200, {"status": "processing"}), (200, {"status": "succeeded", "images": URL})]
+
+    def answer(method, path, body):
+        return results.pop(0) if path == "/results/p1" else (200, {"id": "p1", "status": "succeeded"})
+
+    fetch = Step("fetch", "GET", lambda values: f"app://acme/results/{values['$job']['id']}", job)
+    services, key, provider = await gateway(answer, make_offer(poll=False, fetch=fetch))
+    made = await create(services, key)
+    await settled(services)
+    assert len(results) == 1
+    done = await look(services, key, made["id"])
+    assert (done["status"], done["images"], done["cost"]) == ("succeeded", URL, 0.04)
+    assert len(provider.calls) == 3
+
+
 async def test_a_job_whose_images_never_come_fails_at_its_deadline(gateway):
     def answer(method, path, body):
         return 200, {"id": "p1", "status": {"/jobs": "starting", "/jobs/p1": "succeeded"}.get(path, "processing")}

@@ -101,13 +101,15 @@ class Calls:
         return found
 
     def kept_answer(self, generation: Generation) -> StepAnswer | None:
-        """The stored answer to the submit step, if the job ended with it; None if the job goes on.
+        """The stored answer to the submit step, if no poll follows it; None if the job is polled.
 
-        It ended if polling needs an id and the answer had none. Such a job ends at once, so this is for a job whose
-        process was stopped just before. The answer's headers were not stored.
+        No poll follows where the provider has none and the pictures were not ready to be fetched, or where polling
+        needs an id and the answer had none: such a job ends at once, so its process was stopped just before. The
+        answer's headers were not stored.
         """
         offer = self.offer
-        if generation.upstream_id or generation.answer is None or not offer.needs_id:
+        goes_on = generation.upstream_id or not offer.needs_id if offer.poll is not None else offer.fetch is None
+        if goes_on or generation.answer is None:
             return None
         http: dict[str, Any] = {"status": 200, "headers": {}}
         facts = job_facts(generation)

@@ -19,7 +19,7 @@ from tollgate.images.calls import Calls, JobGone, job_error
 from tollgate.images.catalog import image_routes
 from tollgate.images.order import Order, Unsaved
 from tollgate.images.routes import in_order, note_failure
-from tollgate.images.state import check_storable, job_facts, with_state
+from tollgate.images.state import check_storable, job_facts, was_submitted, with_state
 from tollgate.images.submitting import Submissions, log_failure
 from tollgate.images.tracked import TrackedJobs
 from tollgate.ledger import Generation, JobRow
@@ -159,10 +159,12 @@ class Jobs:
         late = self.tracked.is_late(generation)
         offer = self.tracked.offer_to_poll(generation)
         try:
-            if offer is None or offer.poll is None:
+            if offer is None or not was_submitted(generation):
                 return await self.tracked.expire(generation) if late else generation
             calls = Calls(self.services.client, offer, self.tracked.filled_input(generation, offer))
             if (answer := calls.kept_answer(generation)) is None:
+                if offer.poll is None:
+                    return await self.tracked.expire(generation) if late else generation
                 answer = await calls.run(offer.poll, job_facts(generation))
             if answer.outcome.status not in PENDING:
                 generation = await self.tracked.settle(with_state(generation, answer), calls, answer)

@@ -87,6 +87,11 @@ def with_state(generation: Generation, answer: StepAnswer) -> Generation:
     )
 
 
+def was_submitted(generation: Generation) -> bool:
+    """Whether a provider has accepted the job. If not, its call is running, or its process ended meanwhile."""
+    return generation.answer is not None
+
+
 def changes(after: Generation, *, ended: bool) -> dict[str, Any]:
     """The fields that a step may change, for the ledger's compare-and-set."""
     names = ["provider", "status", "upstream_id", "upstream_state", "answer", "row", "updated_at", "deadline_at"]

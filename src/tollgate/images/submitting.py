@@ -17,7 +17,7 @@ from tollgate.images.billing import refused_row
 from tollgate.images.calls import Calls, JobGone, job_error
 from tollgate.images.order import Unsaved
 from tollgate.images.routes import note_failure
-from tollgate.images.state import attempted, job_facts, route_of, with_state
+from tollgate.images.state import attempted, job_facts, route_of, was_submitted, with_state
 from tollgate.ledger.usage_row import failed_attempt
 from tollgate.wire import PENDING
 
@@ -37,7 +37,7 @@ log = logging.getLogger("tollgate.images")
 
 
 _MOST_RUNS = 3
-"""How often a synchronous call is made for one job, also over restarts: each may cost the operator money."""
+"""How often a call in the background is made for one job, also over restarts: each may cost the operator money."""
 
 
 class Submissions:
@@ -148,9 +148,10 @@ class Submissions:
         task.add_done_callback(log_failure)
 
     async def call_again(self, generation: Generation) -> None:
-        """Repeat the call to a synchronous provider that was running when its process ended. Other jobs need none."""
+        """Repeat the call that was running in the background when its process ended: to a synchronous provider, or to
+        one that was tried after it. Jobs that a provider has accepted need none."""
         offer = self._services.runtime.current.images.offer(generation.model, generation.provider)
-        if offer is None or not offer.synchronous:
+        if offer is None or was_submitted(generation):
             return
         if generation.row.runs >= _MOST_RUNS:
             await self._tracked.fail(generation, "interrupted too often by restarts of the gateway")
@@ -173,10 +174,11 @@ class Submissions:
             try:
                 answer = await self._submit(generation, calls)
                 begun = with_state(generation, answer)
-                if answer.outcome.status in PENDING:
+                if answer.outcome.status not in PENDING:
+                    begun = await self._tracked.settle(begun, calls, answer)
+                if begun.status in PENDING:  # it is polled from now on, or its pictures are fetched again
                     await self._tracked.store(begun)
-                    return begun
-                return await self._tracked.settle(begun, calls, answer)
+                return begun
             except JobGone:
                 last = UpstreamFailed("the provider lost the job")
                 failed = self._failed(offer, last, began)
