@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from sandbox_talk import exchange
 
 from tollgate.sandbox import Sandbox
+from tollgate.sandbox.prompt import Gather
 
 JUNK = st.recursive(
     st.none()
@@ -177,6 +179,87 @@ async def test_a_prompt_longer_than_the_context_is_rejected(path, body):
     """Within a gateway, counting it would block other requests."""
     received = await exchange(Sandbox(), path, {"model": "echo", **body})
     assert received.status == 400 and "maximum context length" in received.raw.decode()
+
+
+def tree(width: int) -> dict:
+    """A recursive schema that asks for `width` to the 12th objects."""
+    properties = {f"p{i}": {"$ref": "#/$defs/n"} for i in range(width)}
+    return {"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "properties": properties}}}
+
+
+def schema_format(schema: dict) -> dict:
+    return {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+
+
+DOUBLED = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(60)}
+LARGE = {
+    "a recursive schema": tree(10),
+    "a doubling schema": {"$ref": "#/$defs/d0", "$defs": DOUBLED},
+    "a long list": {"type": "array", "minItems": 10**9, "items": {}},
+    "lists in a list": {"type": "array", "minItems": 3000, "items": {"type": "array", "minItems": 3000}},
+    "long texts": {"type": "array", "minItems": 1000, "items": {"type": "string", "minLength": 40_000}},
+    "a long constant": {"type": "array", "minItems": 1000, "items": {"const": "a" * 10_000}},
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        *(
+            (
+                "/chat/completions",
+                {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": s}}},
+            )
+            for s in LARGE.values()
+        ),
+        ("/chat/completions", {"text": "[[tools=128]]", "tools": [{"function": {"name": "a", "parameters": tree(2)}}]}),
+        ("/chat/completions", {"text": "[[tokens=200000]]", "logprobs": True, "top_logprobs": 20}),
+        ("/chat/completions", {"text": "[[tokens=200000]]", "n": 16}),
+        ("/chat/completions", {"stop": [f"stop {i}" for i in range(101)]}),
+        (
+            "/responses",
+            {"text": "[[tokens=200000]]", "include": ["message.output_text.logprobs"], "top_logprobs": 20},
+        ),
+    ],
+    ids=[*LARGE, "many calls", "logprobs", "choices", "stop sequences", "logprobs of responses"],
+)
+async def test_an_answer_that_would_take_the_gateway_s_memory_or_time_is_refused(path, body):
+    """Requests of 300 bytes took minutes and gigabytes, in the event loop of the gateway."""
+    text = body.pop("text", "hi")
+    for tool in body.get("tools", ()):
+        tool["type"] = "function"
+    given = {"input": text} if path == "/responses" else {"messages": [{"role": "user", "content": text}]}
+    began = time.process_time()
+    assert (await exchange(Sandbox(), path, {"model": "echo", **given, **body})).status == 400
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    "content", ["[[cut=" * 12_000, "[[tool]]" * 12_000, "[[tool a b c "], ids=["unclosed", "many", "one"]
+)
+async def test_many_markers_take_linear_time(content):
+    began = time.process_time()
+    body = {"model": "echo", "messages": [{"role": "user", "content": content}]}
+    assert (await exchange(Sandbox(), "/chat/completions", body)).status == 200
+    assert time.process_time() - began < 2  # it used to take many
+
+
+def test_many_open_calls_take_linear_time():
+    gather = Gather()
+    gather.open_calls.update(f"c{i}" for i in range(20_000))
+    began = time.process_time()
+    for i in reversed(range(20_000)):
+        gather.result(f"c{i}", "", "here")
+    gather.closed("here")
+    assert time.process_time() - began < 1  # it used to take 5
+
+
+async def test_an_image_job_does_not_keep_its_prompt():
+    sandbox = Sandbox()
+    prompt = "cat " * 1000
+    await exchange(sandbox, "/images", {"model": "draw", "input": {"prompt": f"{prompt}[[fail={'no_' * 1000}]]"}})
+    (job, _), *_ = sandbox._jobs._jobs._kept.values()
+    assert len(repr(job)) < 1000
 
 
 async def test_stored_conversations_are_bounded_in_bytes(monkeypatch):

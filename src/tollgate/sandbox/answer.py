@@ -15,6 +15,7 @@ import orjson
 from tollgate.sandbox import counting
 from tollgate.sandbox.caching import Cached
 from tollgate.sandbox.controls import Call
+from tollgate.sandbox.faults import Fault
 from tollgate.sandbox.prompt import Prompt, Tool
 from tollgate.sandbox.samples import sample
 
@@ -25,6 +26,10 @@ BAD = "\ue000"
 BAD_BYTES = b"\xff\xfe"
 
 _ROUNDS = {"none": 0, "minimal": 0, "low": 1, "medium": 2, "high": 4, "xhigh": 6, "max": 8}
+_MOST_CHARACTERS = 2_000_000
+"""Of all choices together: the longest answer that a marker can ask for has a third of it."""
+_MOST_LOGPROBS = 50_000
+"""Of one answer: they take a tenth of a second and 25 MB. A marker in a short request can ask for 60 million."""
 _REFUSAL = "I'm sorry, but I can't help with that."
 
 
@@ -98,6 +103,16 @@ def answer(prompt: Prompt, cached: Cached, number: int = 0) -> Answer:
     )
 
 
+def choices(prompt: Prompt, cached: Cached) -> list[Answer]:
+    """The answers to a prompt that asks for several. Raises `Fault` 400 if they are too long together."""
+    answers: list[Answer] = []
+    for number in range(prompt.n):
+        answers.append(answer(prompt, cached, number))
+        if sum(len(each.text) for each in answers) > _MOST_CHARACTERS:
+            raise Fault(400, f"Invalid 'n': {prompt.n} choices of this length are too much.", param="n")
+    return answers
+
+
 def total(answers: Sequence[Answer]) -> Counts:
     """The counts of several choices of one prompt: the prompt once, the output of all."""
     first = answers[0].counts
@@ -106,6 +121,16 @@ def total(answers: Sequence[Answer]) -> Counts:
     return replace(
         first, completion=sum(a.counts.completion for a in answers), reasoning=sum(a.counts.reasoning for a in answers)
     )
+
+
+def check_logprobs(texts: Sequence[str], top: int) -> None:
+    """Raise `Fault` 400 if one answer would have too many log probabilities, with `top` for each token."""
+    if sum(map(counting.count, texts)) * (1 + top) > _MOST_LOGPROBS:
+        raise Fault(
+            400,
+            f"Invalid 'top_logprobs': an answer has at most {_MOST_LOGPROBS} log probabilities here.",
+            param="top_logprobs",
+        )
 
 
 def logprobs(text: str, top: int) -> list[dict[str, object]]:
@@ -125,7 +150,7 @@ def logprobs(text: str, top: int) -> list[dict[str, object]]:
 def _text(prompt: Prompt, number: int) -> str:
     controls = prompt.controls
     if prompt.schema is not None and not (prompt.results and not prompt.settled):
-        return orjson.dumps(sample(prompt.schema, prompt.text)).decode()
+        return orjson.dumps(sample(prompt.schema, prompt.text, prompt.budget)).decode()
     if prompt.json_mode:
         return orjson.dumps({"you_said": prompt.text}).decode()
     if prompt.settled:
@@ -170,7 +195,9 @@ def _calls(prompt: Prompt) -> tuple[ToolCall, ...]:
             continue
         tool = next((t for t in prompt.tools if t.name == name), Tool(name, {}))
         arguments = (
-            call.arguments if call.arguments is not None else sample(tool.schema or {"type": "object"}, prompt.text)
+            call.arguments
+            if call.arguments is not None
+            else sample(tool.schema or {"type": "object"}, prompt.text, prompt.budget)
         )
         if tool.kind == "custom":
             found.append(ToolCall(name, prompt.text or "text", "custom"))

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from secrets import token_hex
 
 from tollgate.sandbox import counting
-from tollgate.sandbox.answer import Answer, ToolCall, logprobs, tier_given, total
+from tollgate.sandbox.answer import Answer, ToolCall, check_logprobs, logprobs, tier_given, total
 from tollgate.sandbox.faults import Fault
 from tollgate.sandbox.prompt import Prompt
 from tollgate.sandbox.writing import Event
@@ -24,7 +24,7 @@ class ChatWriter:
         self.id = f"chatcmpl-{token_hex(12)}"
         self.created = int(time.time())
         top = body.get("top_logprobs")
-        self.top = (top if isinstance(top, int) else 0) if body.get("logprobs") is True else None
+        self.top = (max(0, top) if isinstance(top, int) else 0) if body.get("logprobs") is True else None
         self.ids = [[f"call_{token_hex(12)}" for _ in a.calls] for a in answers]
 
     def usage(self) -> dict[str, object]:
@@ -48,7 +48,9 @@ class ChatWriter:
         }
 
     def whole(self) -> dict[str, object]:
-        """The `chat.completion` object."""
+        """The `chat.completion` object. Raises `Fault` 400 for too many log probabilities."""
+        if self.top is not None:
+            check_logprobs([each.text for each in self.answers], self.top)
         found = self._frame("chat.completion", [self._choice(i, a) for i, a in enumerate(self.answers)])
         if not self.prompt.controls.no_usage:
             found["usage"] = self.usage()

@@ -68,7 +68,7 @@ def _message(gather: Gather, message: Mapping[str, object], where: str) -> None:
             inner = call.get("function") or call.get("custom")
             if not isinstance(inner, Mapping) or not isinstance(call.get("id"), str):
                 raise wrong(f"{where}.tool_calls", call, "a tool call with id and function")
-            gather.open_calls.append(str(call["id"]))
+            gather.open_calls[str(call["id"])] += 1
             text = f"{inner.get('name')}{inner.get('arguments') or inner.get('input') or ''}"
             gather.add("assistant", call, text)
     elif role == "tool":

@@ -51,8 +51,11 @@ _NAMES = {name.partition("=")[0] for name in MARKERS}
 _INT_FIELDS = {name.removesuffix("=N") for name in MARKERS if name.endswith("=N")}
 _TIME_FIELDS = {"pace", "delay", "duration"}
 _FLAGS = {name for name in MARKERS if "=" not in name} - {"tool", "html"}
-_OPTION = re.compile(r"\s+([a-z-]+)(?:=([^\s\]]*))?")
-_HEAD = re.compile(r"\s*([a-z0-9-]+)(?:=([^\s\]]*))?")
+# a value ends before a bracket: else each of many unclosed markers would be read up to the end of the text
+_OPTION = re.compile(r"\s+([a-z-]+)(?:=([^\s\[\]]*))?")
+_HEAD = re.compile(r"\s*([a-z0-9-]+)(?:=([^\s\[\]]*))?")
+_MOST_MARKERS = 1000
+"""Of one text; more of them stay text. Each takes 20 µs."""
 _LARGEST = 200_000
 """Larger counts are cut: a marker must not be able to fill the memory."""
 
@@ -149,7 +152,7 @@ def _scan(text: str) -> tuple[list[_Word], str]:
     words: list[_Word] = []
     kept: list[str] = []
     at = 0
-    while (start := text.find("[[", at)) >= 0:
+    while len(words) < _MOST_MARKERS and (start := text.find("[[", at)) >= 0:
         found = _word_at(text, start + 2)
         if found is None or not text.startswith("]]", found[1]) or not _valid(found[0]):
             kept.append(text[at : start + 2])

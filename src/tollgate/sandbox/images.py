@@ -21,16 +21,19 @@ from tollgate.sandbox.faults import Fault, missing
 
 DEFAULT_SECONDS = 0.5
 _REMEMBERED = 2000
+_LONGEST_FAILURE = 500
 _RATIOS = {"1:1": (8, 8), "16:9": (16, 9), "9:16": (9, 16), "4:3": (8, 6), "3:4": (6, 8)}
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A submitted job, and when it will be done."""
+    """A submitted job, and when it will be done. It does not keep its prompt, which may have megabytes."""
 
     id: str
     model: str
-    input: Mapping[str, object]
+    prompt_tokens: int
+    inline: bool
+    """Its pictures are returned as base64."""
     begun: float
     seconds: float
     pictures: tuple[bytes, ...]
@@ -67,12 +70,13 @@ class Jobs:
         job = Job(
             token_hex(12),
             model,
-            given,
+            counting.count(prompt),
+            given.get("output") == "base64",
             self._clock(),
             DEFAULT_SECONDS if controls.duration is None else controls.duration,
             () if controls.fail else tuple(png(f"{plain}{i}", *size) for i in range(many)),
             size,
-            controls.fail,
+            controls.fail and controls.fail[:_LONGEST_FAILURE],
         )
         self._jobs.keep(job.id, job, 1)
         return job
@@ -96,7 +100,7 @@ class Jobs:
         if status == "succeeded":
             shown["images"] = [self._picture(job, i, base) for i in range(len(job.pictures))]
             shown["seconds"] = job.seconds
-            shown["usage"] = {"images": len(job.pictures), "prompt_tokens": counting.count(str(job.input["prompt"]))}
+            shown["usage"] = {"images": len(job.pictures), "prompt_tokens": job.prompt_tokens}
         elif status == "failed":
             shown["error"] = job.failure
         return shown
@@ -104,7 +108,7 @@ class Jobs:
     def _picture(self, job: Job, number: int, base: str | None) -> dict[str, object]:
         data = base64.b64encode(job.pictures[number]).decode()
         frame: dict[str, object] = {"content_type": "image/png", "width": job.size[0], "height": job.size[1]}
-        if job.input.get("output") == "base64":
+        if job.inline:
             return {"data": data, **frame}
         url = f"data:image/png;base64,{data}" if base is None else f"{base}/images/{job.id}/{number}.png"
         return {"url": url, **frame}

@@ -85,7 +85,7 @@ def _block(gather: Gather, role: str, block: Mapping[str, object], where: str, *
     elif kind == "tool_use":
         if not isinstance(block.get("input"), Mapping):
             raise Fault(400, f"{where}.tool_use.input: Input should be a valid dictionary")
-        gather.open_calls.append(str(block.get("id")))
+        gather.open_calls[str(block.get("id"))] += 1
         gather.add(role, block, f"{block.get('name')}{orjson.dumps(block['input']).decode()}", extra=extra)
     elif kind == "tool_result":
         text = _result_text(gather, block, where)

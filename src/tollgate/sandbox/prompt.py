@@ -6,8 +6,10 @@ that were issued here), so that mistakes of a gateway show as they would with a 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import field as attribute
 from typing import Any, Literal
 
 import orjson
@@ -16,12 +18,16 @@ from tollgate.sandbox import counting
 from tollgate.sandbox.caching import Segment
 from tollgate.sandbox.controls import Controls, read_controls
 from tollgate.sandbox.faults import Fault, missing, wrong
+from tollgate.sandbox.samples import Budget
 
 MOST_TOKENS = 131_072
 """Of a prompt, according to the catalog. Without a limit one request could block a whole gateway for seconds,
 because the sandbox runs inside it."""
 _MOST_CHARACTERS = 9 * MOST_TOKENS
 """A longer prompt always has too many tokens, so it need not be counted."""
+
+_MOST_STOPS = 100
+"""Each is looked for in the whole answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,8 @@ class Prompt:
     """none, minimal, low, medium, high, ...; None if the request does not set it."""
     thinks: bool = False
     n: int = 1
+    budget: Budget = attribute(default_factory=Budget)
+    """For the sample values of all its choices and calls."""
 
     @property
     def tokens(self) -> int:
@@ -73,7 +81,8 @@ class Gather:
         self.text = ""
         self.results: list[str] = []
         self.settled = False
-        self.open_calls: list[str] = []
+        self.open_calls: Counter[str] = Counter()
+        """The ids of calls without a result, in order; an id may be used more than once."""
         self._characters = self._tokens = 0
 
     def add(self, role: str, block: Mapping[str, object], text: str, *, extra: int = 0) -> None:
@@ -118,7 +127,9 @@ class Gather:
         """A tool's output; it must belong to a call without a result."""
         if call_id not in self.open_calls:
             raise Fault(400, f"{where}: no tool call found with id '{call_id}'.", param=where)
-        self.open_calls.remove(call_id)
+        self.open_calls[call_id] -= 1
+        if not self.open_calls[call_id]:
+            del self.open_calls[call_id]
         self.results.append(text)
         self.settled = True
 
@@ -191,7 +202,11 @@ def strings(value: object) -> tuple[str, ...]:
     """`stop` as a tuple, from a string, a list or nothing."""
     if isinstance(value, str):
         return (value,)
-    return tuple(str(v) for v in value) if isinstance(value, list) else ()
+    if not isinstance(value, list):
+        return ()
+    if len(value) > _MOST_STOPS:
+        raise Fault(400, f"Invalid 'stop': array too long. Expected at most {_MOST_STOPS} sequences.", param="stop")
+    return tuple(str(v) for v in value)
 
 
 def reasons(model: str) -> bool:

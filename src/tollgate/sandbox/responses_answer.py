@@ -8,7 +8,7 @@ from secrets import token_hex
 from typing import Any
 
 from tollgate.sandbox import counting, signing
-from tollgate.sandbox.answer import Answer, ToolCall, logprobs, tier_given
+from tollgate.sandbox.answer import Answer, ToolCall, check_logprobs, logprobs, tier_given
 from tollgate.sandbox.prompt import Prompt
 from tollgate.sandbox.writing import Event
 
@@ -38,7 +38,10 @@ _ECHOED: dict[str, object] = {
 
 
 class ResponsesWriter:
-    """One responses answer; call `whole` or `events`, once. `items` is its output, for a stored conversation."""
+    """One responses answer; call `whole` or `events`, once. `items` is its output, for a stored conversation.
+
+    Raises `Fault` 400 for too many log probabilities.
+    """
 
     def __init__(self, prompt: Prompt, found: Answer, body: Mapping[str, object]) -> None:
         self.prompt = prompt
@@ -47,8 +50,10 @@ class ResponsesWriter:
         self.id = f"resp_{token_hex(24)}"
         self.created = int(time.time())
         self.sequence = 0
-        include = body.get("include")
+        include, top = body.get("include"), body.get("top_logprobs")
         self.include = include if isinstance(include, list) else []
+        wanted = "message.output_text.logprobs" in self.include
+        self.top = (max(0, top) if isinstance(top, int) else 0) if wanted else None
         reasoning = body.get("reasoning")
         self.reasoning = reasoning if isinstance(reasoning, Mapping) else {}
         self.status = "incomplete" if found.finish in _INCOMPLETE else "completed"
@@ -149,6 +154,8 @@ class ResponsesWriter:
     def _part(self) -> dict[str, object]:
         if self.answer.refusal:
             return {"type": "refusal", "refusal": self.answer.refusal}
+        if self.top is not None:
+            check_logprobs([self.answer.text], self.top)
         return {
             "type": "output_text",
             "text": self.answer.text,
@@ -157,10 +164,7 @@ class ResponsesWriter:
         }
 
     def _logprobs(self, text: str) -> list[dict[str, object]]:
-        if "message.output_text.logprobs" not in self.include:
-            return []
-        top = self.body.get("top_logprobs")
-        return logprobs(text, top if isinstance(top, int) else 0)
+        return [] if self.top is None else logprobs(text, self.top)
 
     def _reasoning_events(self, item: dict[str, object], where: dict[str, object]) -> Iterator[Event]:
         summary: list[dict[str, Any]] = item["summary"]  # type: ignore[assignment]

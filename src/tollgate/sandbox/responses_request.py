@@ -37,7 +37,7 @@ def read(
     for index, item in enumerate([*earlier, *given]):
         _item(gather, item, f"input[{max(0, index - len(earlier))}]")
     if gather.open_calls:
-        raise Fault(400, f"No tool output found for function call {gather.open_calls[0]}.", param="input")
+        raise Fault(400, f"No tool output found for function call {next(iter(gather.open_calls))}.", param="input")
     reasoning = body.get("reasoning")
     effort = reasoning.get("effort") if isinstance(reasoning, Mapping) else None
     text = body.get("text")
@@ -63,7 +63,7 @@ def _item(gather: Gather, item: Mapping[str, object], where: str) -> None:
         _message(gather, item, where)
     elif kind in _CALLS:
         gather.assistant()
-        gather.open_calls.append(str(item.get("call_id")))
+        gather.open_calls[str(item.get("call_id"))] += 1
         value = item.get(_CALLS[str(kind)])
         if not isinstance(value, str):
             raise wrong(f"{where}.{_CALLS[str(kind)]}", value, "a string")

@@ -13,7 +13,7 @@ import orjson
 
 from tollgate.remembered.bounded import BoundedMemory
 from tollgate.sandbox import chat_request, embeddings, images, messages_request, responses_request
-from tollgate.sandbox.answer import answer
+from tollgate.sandbox.answer import answer, choices
 from tollgate.sandbox.caching import PromptCache
 from tollgate.sandbox.chat_answer import ChatWriter
 from tollgate.sandbox.controls import Controls, Failure, read_controls
@@ -137,7 +137,7 @@ class Sandbox:
     def _chat(self, body: dict[str, object], headers: Mapping[str, str]) -> tuple[Prompt, Writer]:
         prompt = chat_request.read(body, headers)
         cached = self._cache.meet(prompt.model, prompt.segments)
-        return prompt, ChatWriter(prompt, [answer(prompt, cached, i) for i in range(prompt.n)], body)
+        return prompt, ChatWriter(prompt, choices(prompt, cached), body)
 
     def _messages(self, body: dict[str, object], headers: Mapping[str, str]) -> tuple[Prompt, Writer]:
         prompt = messages_request.read(body, headers)
