@@ -150,6 +150,12 @@ def buckets(usage):
             {"cache_read": 7, "cache_write": 2, "output": 5},
             id="parts beside and inside an unreported input",
         ),
+        pytest.param(
+            {"audio_input": 4, "cache_write": 3, "image_output": 2},
+            (),
+            {"audio_input": 4, "cache_write": 3, "image_output": 2},
+            id="sound, pictures and a written cache alone",
+        ),
         pytest.param({"input": None, "output": None}, (), {}, id="nulls"),
         pytest.param({"input": 9, "output": 1, "cache_read": None}, (), {"input": 9, "output": 1}, id="a null part"),
         pytest.param(
@@ -199,6 +205,7 @@ def test_every_token_is_in_exactly_one_bucket(request, hub, excludes, expected):
         pytest.param({"input": "9" * 20}, {}, "input was '99999", id="too many digits"),
         pytest.param({"input": [1]}, {}, "input was '[1]'", id="a list"),
         pytest.param({"searches": 10**9}, {"searches": 10_000}, "searches was", id="a billion searches"),
+        pytest.param({"images": 10**9}, {"images": 10_000}, "images was", id="a billion pictures"),
         pytest.param({"cost": "gratis"}, {}, "cost was 'gratis'", id="a cost that is no number"),
         pytest.param({"cost": -1}, {}, "cost was -1", id="a negative cost"),
         pytest.param(

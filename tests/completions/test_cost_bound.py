@@ -55,7 +55,7 @@ async def held_beyond_plain(tmp_path, *requests: tuple[str, dict[str, Any]]) -> 
     """The amount held_beyond_plain for each request beyond that for a plain request of its client."""
     async with inprocess(tmp_path, providers={"acme": PROVIDER}, apps={"acme": replying(500)}, settings=WIDE) as here:
         amounts: list[Decimal] = []
-        await here.services.minted.remember("default", "acme", ["resp_1"])
+        await here.services.minted.remember("default", "acme", ["resp_1", "conv_1", "pmpt_1"])
         hold = here.services.ledger.hold
         here.services.ledger.hold = lambda key, amount: amounts.append(amount) or hold(key, amount)
         for client, more in requests:
@@ -141,13 +141,15 @@ async def test_images_and_files_by_url_are_held_for(tmp_path, client):
 
 
 async def test_videos_and_content_stored_by_the_provider_are_held_for(tmp_path):
-    video, conversation, file = await held_beyond_plain(
+    every = await held_beyond_plain(
         tmp_path,
         ("chat", with_parts("chat", {"type": "video_url", "video_url": {"url": "https://x.example/a.mp4"}})),
         ("responses", {"previous_response_id": "resp_1"}),
+        ("responses", {"conversation": "conv_1"}),
+        ("responses", {"prompt": {"id": "pmpt_1"}}),
         ("responses", with_parts("responses", {"type": "input_file", "file_id": "resp_1"})),
     )
-    for amount in (video, conversation, file):
+    for amount in every:
         assert 100_000 * TOKEN < amount < 100_100 * TOKEN
 
 

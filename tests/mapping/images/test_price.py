@@ -176,6 +176,13 @@ def price_with_reported_cost(unit: int) -> ImagePrice:
             "0.0054",
             id="factor",
         ),
+        pytest.param(
+            ImagePrice(D("0.0027"), times=(Factor(at("$input", "steps"), D(4)), Factor(at("$input", "n"), D(1)))),
+            {"$input": {"n": 0}},
+            [{}],
+            "0.0027",
+            id="a factor that is absent or zero changes nothing",
+        ),
     ],
 )
 def test_a_finished_job_is_charged_by_its_price(price, values, images, wanted):
