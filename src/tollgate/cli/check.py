@@ -21,6 +21,7 @@ from tollgate.cli.books import config_option
 from tollgate.config.build import Loaded, examine_gateway, in_order
 from tollgate.config.load import Problem
 from tollgate.config.model import Rank, rank_of
+from tollgate.config.older_files import advice
 from tollgate.config.schema_export import export
 from tollgate.errors import ConfigErrors
 from tollgate.process.garbage_collector import collector_paused
@@ -131,6 +132,8 @@ def _print(report: Report, routes: bool) -> None:
         colour = "red" if problem.level == "error" else "yellow"
         head, _, source = problem.render().partition("\n")
         click.echo(click.style(head, fg=colour) + ("\n" + source if source else ""), err=True)
+    for line in advice(report.problems):
+        click.echo(line, err=True)
     click.echo(_summary(report))
 
 

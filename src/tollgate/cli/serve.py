@@ -85,7 +85,9 @@ def command(
         cache = server.cache_of(path)
         runtime = server.load(path, cache=cache, adjust=adjusted)
     except ConfigErrors as errors:
-        _fail(f"{errors}\n\nthe gateway did not start")
+        from tollgate.config.older_files import advice
+
+        _fail("\n".join([str(errors), *advice(errors.problems), "", "the gateway did not start"]))
     try:
         server.run(server.serve(runtime, path, _announce, cache, adjusted))
     except (OSError, TollgateError) as error:
