@@ -121,7 +121,7 @@ def price() -> Schema:
                     {
                         "min_prompt_tokens": integer("Prompts of more than this many.", minimum=0),
                         "max_prompt_tokens": integer("Prompts of at most this many.", minimum=0),
-                        "min_completion_tokens": integer("Answers of more than this many.", minimum=0),
+                        "min_completion_tokens": integer("Answers of at least this many.", minimum=0),
                         "max_completion_tokens": integer("Answers of at most this many.", minimum=0),
                         "thinking": boolean("Only with thinking on (or off)."),
                         "word": text("Only where the request or its usage says this word (`usage.words`)."),
