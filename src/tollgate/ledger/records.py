@@ -5,7 +5,7 @@ Also how each becomes JSON (journal, admin socket) and comes back. Money travels
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -157,6 +157,20 @@ def fitting(newest: Iterable[Generation]) -> list[Generation]:
             break
         listed.append(each)
     return listed
+
+
+def batches(sizes: Iterable[tuple[str, int]]) -> Iterator[list[str]]:
+    """These ids in order, in groups of at most `LISTED_BYTES` by the sizes beside them, at least one each."""
+    ids: list[str] = []
+    total = 0
+    for id, size in sizes:
+        total += size
+        if ids and total > LISTED_BYTES:
+            yield ids
+            ids, total = [], size
+        ids.append(id)
+    if ids:
+        yield ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import asyncpg
 import duckdb
@@ -16,7 +17,7 @@ import pytest
 from support.waiting import until
 from tollgate.config.settings import Credits, Store
 from tollgate.errors import BadRequest, QuotaExhausted, RateLimited, Unauthorized
-from tollgate.ledger import JobRow, Ledger, StoreInUse, ledger_of
+from tollgate.ledger import JobRow, Ledger, StoreInUse, ledger_of, records
 from tollgate.ledger.admin_socket import open_books
 
 from ..conftest import DONE, Alice, job, row, with_alice
@@ -226,6 +227,24 @@ async def test_a_job_of_a_gateway_that_is_gone_is_adopted_once(alice_and_other, 
     assert await alice.ledger.generations.adopt(made.id, adopted.row.instance, "a") is None
     async with ledger_of(store("c"), Credits()) as third:
         assert third.ready
+
+
+async def test_a_list_of_jobs_reads_few_of_them_at_a_time(alice: Alice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pictures of a hundred jobs are more than a gateway's memory."""
+    monkeypatch.setattr(records, "LISTED_BYTES", 5000)
+    for _ in range(9):
+        await alice.ledger.generations.create(job(status="succeeded", images=({"data": "A" * 1000},)))
+    connections, read = alice.ledger._backend.connections, []
+    rows = connections.rows
+
+    async def noting(*given: object) -> list[Any]:
+        found = await rows(*given)
+        read.append(sum(len(row.get("document") or "") for row in found))
+        return found
+
+    monkeypatch.setattr(connections, "rows", noting)
+    assert len(await alice.ledger.generations.succeeded("alice", 100)) == 5
+    assert max(read) <= 5000
 
 
 async def test_a_link_signs_in_once_at_any_gateway(alice_and_other) -> None:

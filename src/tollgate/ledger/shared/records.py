@@ -18,6 +18,7 @@ from tollgate.ledger.records import (
     Grant,
     KeyRecord,
     Record,
+    batches,
     columns_of,
     decode,
     encode,
@@ -142,14 +143,22 @@ class Records:
 
     async def succeeded(self, account_id: str, limit: int) -> list[Generation]:
         """The newest successful jobs, at most `limit` and as many as fit into one list, without the providers'
-        answers."""
-        rows = await self._connections.rows(
-            "SELECT document FROM tollgate.generations WHERE account_id = $1 AND status = 'succeeded' ORDER BY "
-            "created_at DESC, id DESC LIMIT $2",
+        answers. Reads few at a time: the pictures of all may be larger than the memory."""
+        newest = await self._connections.rows(
+            "SELECT id, octet_length(document) AS size FROM tollgate.generations WHERE account_id = $1 AND status = "
+            "'succeeded' ORDER BY created_at DESC, id DESC LIMIT $2",
             account_id,
             limit,
         )
-        return fitting(_generation(row["document"]) for row in rows)
+        found: list[Generation] = []
+        for ids in batches((row["id"], row["size"]) for row in newest):
+            rows = await self._connections.rows(
+                "SELECT document FROM tollgate.generations WHERE id = ANY($1) ORDER BY created_at DESC, id DESC", ids
+            )
+            found += (_generation(row["document"]) for row in rows)
+            if len(listed := fitting(found)) < len(found):
+                return listed
+        return found
 
     async def pending(self) -> list[Generation]:
         """All running jobs, oldest first."""
