@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from support.image_jobs import URL, Numbered, Script, create, look
+from support.image_jobs import URL, Numbered, Script, create, look, pass_time
 from support.image_provider import Provider, close_services, image_model, make_offer, runtime_of, settled
 from support.stores import available_to
 from support.waiting import until
@@ -359,6 +359,34 @@ async def test_a_job_of_a_gateway_that_is_gone_is_adopted_at_the_second_look(gat
         == await available_to(services.ledger, key.account_id)
         == Decimal("9.96")
     )
+
+
+async def test_a_job_of_another_gateway_is_read_once_while_that_runs(gateway):
+    services, key, _ = await gateway(Script((500, {})))
+    generations = services.ledger.generations
+    await generations.create(
+        Generation(
+            id="00000000-0000-4000-8000-000000000001",
+            account_id=key.account_id,
+            status="processing",
+            row=JobRow(instance="elsewhere"),
+        )
+    )
+    read, running = [], generations.running
+
+    async def noting(id):
+        read.append(id)
+        return await running(id)
+
+    async def none_gone(names):
+        return set()
+
+    generations.running, generations.gone = noting, none_gone
+    refresher = Refresher(jobs_of(services))
+    for _ in range(3):
+        await refresher.tick(1)
+        pass_time(services, 31)
+    assert len(read) == 1
 
 
 async def test_a_job_adopted_by_another_gateway_holds_nothing_here(gateway):

@@ -32,14 +32,20 @@ class Refresher:
         self._adopts_at = 0.0
         self._gone: set[str] = set()
         """Gateways that were gone at the last look. One that is gone at two looks in a row is not just restarting."""
+        self._others: dict[str, tuple[str, datetime | None]] = {}
+        """The running jobs of other gateways, with the gateway and the deadline of each, when it was read. Each is read
+        once: all of them together may hold more pictures than fit into memory."""
         self._missing: set[str] = set()
         """Jobs that were not in the store at the last look. One missing at two looks is not just waiting to be
         written."""
 
     async def resume(self) -> None:
         """Go on with the pending jobs of an earlier process of this name: poll, or repeat a synchronous call."""
-        for generation in await self._services.ledger.generations.pending():
-            if self._gateway_of(generation) == self._own and not self._jobs.has(generation.id):
+        generations = self._services.ledger.generations
+        for job_id in await generations.pending_ids():
+            if self._jobs.has(job_id) or (generation := await generations.running(job_id)) is None:
+                continue
+            if self._gateway_of(generation) == self._own:
                 await self._go_on(generation, await self._hold(generation))
 
     async def _hold(self, generation: Generation) -> Hold | None:
@@ -86,16 +92,27 @@ class Refresher:
 
     async def _adopt(self) -> None:
         """Take over jobs that nobody looks after: those of gateways that are gone, and any past its deadline."""
-        now, ledger = datetime.now(UTC), self._services.ledger
-        others = [each for each in await ledger.generations.pending() if not self._jobs.has(each.id)]
-        gone = await ledger.generations.gone({self._gateway_of(each) for each in others} - {self._own})
-        for generation in others:
-            instance = self._gateway_of(generation)
-            if instance in gone & self._gone:
-                await self._take_over(generation, instance)
-            elif generation.deadline_at is not None and generation.deadline_at < now:
-                self._jobs.tracked.keep(generation, None)
+        now, generations = datetime.now(UTC), self._services.ledger.generations
+        others = [each for each in await generations.pending_ids() if not self._jobs.has(each)]
+        self._others = {each: self._others[each] for each in others if each in self._others}
+        for job_id in others:
+            if job_id not in self._others and (found := await generations.running(job_id)) is not None:
+                self._others[job_id] = self._gateway_of(found), found.deadline_at
+        gone = await generations.gone({gateway for gateway, _ in self._others.values()} - {self._own})
+        for job_id, (gateway, deadline) in list(self._others.items()):
+            if gateway in gone & self._gone or (deadline is not None and deadline < now):
+                del self._others[job_id]  # both may have changed since, or change now
+                if (generation := await generations.running(job_id)) is not None:
+                    await self._look_after(generation, gone & self._gone, now)
         self._gone = gone
+
+    async def _look_after(self, generation: Generation, gone: set[str], now: datetime) -> None:
+        """Take over a job of one of the gateways that are `gone`, or track any past its deadline."""
+        gateway = self._gateway_of(generation)
+        if gateway in gone:
+            await self._take_over(generation, gateway)
+        elif generation.deadline_at is not None and generation.deadline_at < now:
+            self._jobs.tracked.keep(generation, None)
 
     async def _take_over(self, generation: Generation, instance: str) -> None:
         """Go on with a job of a gateway that is gone, unless another gateway is faster."""

@@ -54,9 +54,19 @@ class Generations:
         """Finished jobs up to this event can be read from the store now."""
         self._unstored = {id: each for id, each in self._unstored.items() if each.seq > seq}
 
-    async def pending(self) -> list[Generation]:
-        """All running jobs, oldest first."""
-        return sorted(self._pending.values(), key=lambda each: each.created_at)
+    async def pending(self, account_id: str | None = None) -> list[Generation]:
+        """All running jobs, or those of one account, oldest first."""
+        found = (each for each in self._pending.values() if account_id in (None, each.account_id))
+        return sorted(found, key=lambda each: each.created_at)
+
+    async def pending_ids(self) -> list[str]:
+        """The ids of all running jobs, oldest first. The jobs may hold more pictures than fit into memory: who needs
+        few of them reads each with `running`."""
+        return [each.id for each in await self.pending()]
+
+    async def running(self, id: str) -> Generation | None:
+        """A running job of any account; None when it has ended."""
+        return self._pending.get(id)
 
     async def create(self, generation: Generation) -> None:
         """Store a new job; durable on return."""

@@ -180,7 +180,9 @@ async def test_a_job_is_ended_once_by_any_gateway(alice_and_other) -> None:
     hold = await alice.ledger.hold(alice.key, Decimal(1))
     await alice.ledger.generations.create(made)
     assert await other.generations.get("alice", made.id) == made
-    assert await other.generations.pending() == [made]
+    assert await other.generations.pending() == await other.generations.pending("alice") == [made]
+    assert (await other.generations.pending("bob"), await other.generations.pending_ids()) == ([], [made.id])
+    assert await other.generations.running(made.id) == made
     with pytest.raises(ValueError, match="exists already"):
         await other.generations.create(replace(made, account_id="bob"))
     won = await asyncio.gather(
@@ -196,6 +198,7 @@ async def test_a_job_is_ended_once_by_any_gateway(alice_and_other) -> None:
         )
     )
     assert sum(won) == 1
+    assert await other.generations.running(made.id) is None
     assert [each.status for each in await alice.ledger.generations.succeeded("alice", 100)] == ["succeeded"]
     hold.release()
     await alice.ledger.settle()

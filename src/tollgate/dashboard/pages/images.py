@@ -94,7 +94,7 @@ async def _bytes(visit: Visit, image: dict[str, Any]) -> tuple[str, bytes]:
 
 async def _page(visit: Visit, error: TollgateError | None = None) -> Response:
     made = await visit.ledger.generations.succeeded(visit.me.id, _SHOWN)
-    running = [job for job in await visit.ledger.generations.pending() if job.account_id == visit.me.id]
+    running = await visit.ledger.generations.pending(visit.me.id)
     active = await visit.active_keys()
     keys: list[KeyRecord | None] = [view.key for view in active]
     usable = {offer.model.id: offer.price for key in keys or [None] for offer in image_models(visit.runtime, key)}

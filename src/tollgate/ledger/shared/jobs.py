@@ -30,9 +30,18 @@ class SharedGenerations(Generations):
     _backend: SharedBackend
     _ledger: SharedLedger
 
-    async def pending(self) -> list[Generation]:
-        """All running jobs of all gateways, oldest first."""
-        return await self._backend.records.pending()
+    async def pending(self, account_id: str | None = None) -> list[Generation]:
+        """All running jobs of all gateways, or those of one account, oldest first."""
+        return await self._backend.records.pending(account_id)
+
+    async def pending_ids(self) -> list[str]:
+        """The ids of all running jobs of all gateways, oldest first."""
+        return await self._backend.records.pending_ids()
+
+    async def running(self, id: str) -> Generation | None:
+        """A running job of any account and gateway; None when it has ended."""
+        found = await self._backend.records.job(id)
+        return found if found is not None and found.status in PENDING else None
 
     async def create(self, generation: Generation) -> None:
         """Store a new job; durable on return."""

@@ -160,9 +160,17 @@ class Records:
                 return listed
         return found
 
-    async def pending(self) -> list[Generation]:
-        """All running jobs, oldest first."""
-        return await self._jobs("status = ANY($1) ORDER BY created_at", list(PENDING))
+    async def pending(self, account_id: str | None) -> list[Generation]:
+        """All running jobs, or those of one account, oldest first."""
+        condition = "status = ANY($1) AND ($2::text IS NULL OR account_id = $2) ORDER BY created_at"
+        return await self._jobs(condition, list(PENDING), account_id)
+
+    async def pending_ids(self) -> list[str]:
+        """The ids of all running jobs, oldest first."""
+        rows = await self._connections.rows(
+            "SELECT id FROM tollgate.generations WHERE status = ANY($1) ORDER BY created_at", list(PENDING)
+        )
+        return [row["id"] for row in rows]
 
     async def _jobs(self, condition: str, *values: object) -> list[Generation]:
         rows = await self._connections.rows(
