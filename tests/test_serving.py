@@ -199,12 +199,12 @@ def test_a_reload_keeps_command_line_options(tmp_path):
 def test_a_reload_signal_does_not_end_a_start(monkeypatch):
     seen = []
 
-    def begin():
+    def begin(_level):
         os.kill(os.getpid(), signal.SIGHUP)
         seen.extend(signal.sigpending())
         sys.exit(1)
 
-    monkeypatch.setattr("tollgate.cli.serve.open_all", begin)
+    monkeypatch.setattr("tollgate.cli.serve.set_logging", begin)
     previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         CliRunner().invoke(command)

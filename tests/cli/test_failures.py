@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import re
 import socket
@@ -11,6 +13,7 @@ import sys
 import pytest
 
 from support.running import environment
+from tollgate.cli import main
 
 CASES = {
     ("serve", "--instance", "eu 1"): (2, '"eu 1" is no name of a gateway'),
@@ -102,11 +105,12 @@ def test_root_is_warned_of_writing_into_another_user_s_store(tollgate, tmp_path,
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
-def test_output_that_cannot_be_written_is_one_line_and_exit_code_1(tmp_path):
+@pytest.mark.parametrize("words", [("models", "--help"), ("--version",)], ids=" ".join)
+def test_output_that_cannot_be_written_is_one_line_and_exit_code_1(tmp_path, words):
     """The interpreter added two lines and ended with 120, unless PYTHONUNBUFFERED was set."""
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "tollgate", "models", "--help"],
+            [sys.executable, "-m", "tollgate", *words],
             cwd=tmp_path,
             env=environment(),
             stdout=full,
@@ -115,3 +119,22 @@ def test_output_that_cannot_be_written_is_one_line_and_exit_code_1(tmp_path):
             timeout=60,
         )
     assert (done.returncode, done.stderr) == (1, "[Errno 28] No space left on device\n")
+
+
+def test_what_a_locale_cannot_show_is_escaped_and_json_is_utf_8_in_all(tollgate, monkeypatch):
+    """A table's rule ended every command with a traceback where the locale's encoding is Latin-1."""
+    said = []
+    for words in ((), ("--json",)):
+        monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), "latin-1"))
+        with pytest.raises(SystemExit, match="0"):
+            main(["usage", "--sql", "SELECT 'é漢' AS x", *words])
+        said.append(sys.stdout.buffer.getvalue())
+    assert b" \xe9\\u6f22 " in said[0] and b"\\u2500\\u2500" in said[0]
+    assert json.loads(said[1].decode()) == [{"x": "é漢"}]
+
+
+def test_an_argument_that_is_no_text_is_named(tollgate, monkeypatch):
+    words = ("accounts", "create", "zoe", "--name", "Zo\udceb")
+    monkeypatch.setattr("sys.argv", ["tollgate", *words])
+    done = tollgate(*words)
+    assert (done.code, done.err.splitlines()[-1]) == (1, "an argument is not valid UTF-8: Zo\\udceb")

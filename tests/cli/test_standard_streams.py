@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tollgate.cli import main
 from tollgate.cli.serve import _announce
 from tollgate.cli.standard_streams import BesideHandler
 
@@ -123,3 +124,12 @@ def test_a_start_whose_output_cannot_be_written_still_serves(monkeypatch, caplog
         print("taken, by nothing", flush=True)
     assert "No space left on device" in caplog.text
     assert "tollgate keys create --account default" in caplog.text
+
+
+@pytest.mark.parametrize("closed", ["stdin", "stdout", "stderr"])
+def test_every_command_opens_a_closed_standard_stream(monkeypatch, closed):
+    """`usage --format parquet >&-` ended with a traceback, and a database got the number of standard output."""
+    monkeypatch.setattr(sys, closed, None)
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert getattr(sys, closed).fileno() in range(3)

@@ -6,6 +6,7 @@ A module is imported only when its command runs: `tollgate --help` starts as fas
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import re
 import sys
@@ -55,14 +56,22 @@ class _Lazy(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command. One that failed ends with its own exit code, even if standard output cannot be written."""
+        if None in (sys.stdin, sys.stdout, sys.stderr):  # a standard stream came closed (`>&-`)
+            from tollgate.cli.standard_streams import open_all
+
+            open_all()
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # for locales without UTF-8, as standard error does it
         try:
             return super().main(*args, **extra)
         except SystemExit as end:
             if end.code:
-                from tollgate.cli.standard_streams import drop_unwritable_output
-
-                drop_unwritable_output()
+                _drop_unwritable_output()
             raise
+        except OSError as error:  # of --help and --version
+            click.echo(str(error), err=True)
+            _drop_unwritable_output()
+            sys.exit(1)
 
     def invoke(self, ctx: click.Context) -> object:
         """Report an error that a command did not catch in one line, and end with exit code 1."""
@@ -80,15 +89,33 @@ class _Lazy(click.Group):
         except Exception as error:
             from tollgate.errors import TollgateError
 
-            if not isinstance(error, TollgateError):
+            if isinstance(error, TollgateError):
+                click.echo(str(error), err=True)
+            elif broken := next((each for each in sys.argv[1:] if not _is_text(each)), None):
+                click.echo(f"an argument is not valid UTF-8: {broken}", err=True)
+            else:
                 raise
-            click.echo(str(error), err=True)
         sys.exit(1)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The help lines come from the table: asking each command for its help would import it."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
+
+
+def _is_text(argument: str) -> bool:
+    """Whether an argument of the command line could be decoded, as all but the names of files must be."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _drop_unwritable_output() -> None:
+    from tollgate.cli.standard_streams import drop_unwritable_output
+
+    drop_unwritable_output()
 
 
 def _suggested_option(error: click.UsageError) -> str:

@@ -117,8 +117,8 @@ def fail(message: str) -> NoReturn:
 
 
 def print_json(value: object) -> None:
-    """Indented JSON: amounts as plain decimal text, times as ISO 8601."""
-    click.echo(json_text(value))
+    """Indented JSON in UTF-8, whatever the locale: amounts as plain decimal text, times as ISO 8601."""
+    click.echo(json_text(value).encode())
 
 
 def json_text(value: object) -> str:

@@ -66,7 +66,14 @@ class Job:
 
     def print(self, text: str, *, err: bool = False) -> None:
         """Print without our secrets: a provider's edits may write them."""
-        click.echo(self.offer.errors.redact(text) if self.offer else text, err=err)
+        click.echo(self._redacted(text), err=err)
+
+    def print_json(self, value: object) -> None:
+        """Print as `books.print_json`, without our secrets."""
+        click.echo(self._redacted(json_text(value)).encode())
+
+    def _redacted(self, text: str) -> str:
+        return self.offer.errors.redact(text) if self.offer else text
 
 
 @click.command(
@@ -118,14 +125,17 @@ def command(file: str, kinds: tuple[str, ...], explain: bool, as_json: bool, **c
     given = _edited(job, _read(raw, file, job.what, framing, job.source.stream_names))
     if explain:
         explained = _explained(job, given)
-        job.print(json_text(explained.plain()) if as_json else explained.text())
+        if as_json:
+            job.print_json(explained.plain())
+        else:
+            job.print(explained.text())
         sys.exit(1 if explained.error else 0)
     result = _converted(job, given)
     sent = _sent(job, given, result)
     if sent is not None:
         result = sent.body
     if as_json:
-        job.print(json_text({"result": result, "lost": job.context.lost, **(sent.plain() if sent else {})}))
+        job.print_json({"result": result, "lost": job.context.lost, **(sent.plain() if sent else {})})
         return
     _print(job, result)
     for words in [*(sent.lines() if sent else ()), *(f"lost: {each}" for each in job.context.lost)]:
@@ -323,7 +333,7 @@ def _explained(job: Job, given: Any) -> Explained:
 
 def _print(job: Job, result: Any) -> None:
     if job.what != "stream":
-        job.print(json_text(result))
+        job.print_json(result)
         return
     for out in result:
         if "event" in out:

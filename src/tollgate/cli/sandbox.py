@@ -14,7 +14,6 @@ import click
 
 from tollgate.cli.address import network_address
 from tollgate.cli.books import fail
-from tollgate.cli.standard_streams import open_all
 from tollgate.engines import Stopped
 from tollgate.engines.sockets import bound_socket
 
@@ -38,7 +37,6 @@ from tollgate.engines.sockets import bound_socket
 def command(bind: str, key: str | None, engine: str) -> None:
     import uvloop
 
-    open_all()
     from tollgate.sandbox import Sandbox, asgi
 
     if engine == "auto":

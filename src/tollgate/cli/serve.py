@@ -14,7 +14,7 @@ import click
 
 from tollgate.cli.address import addresses
 from tollgate.cli.books import config_option
-from tollgate.cli.standard_streams import let_go_of_output, log_handler, open_all
+from tollgate.cli.standard_streams import let_go_of_output, log_handler
 from tollgate.errors import ConfigErrors, TollgateError
 
 if TYPE_CHECKING:
@@ -67,7 +67,6 @@ def command(
     # until the server handles it: a reload asked for during the start would end the process, and systemd takes that for
     # a clean end, after which `Restart=on-failure` starts no new one
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
-    open_all()
     set_logging(log_level)
     gc.disable()  # until the server starts: everything made before then is kept for ever
     from dataclasses import replace

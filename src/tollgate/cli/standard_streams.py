@@ -1,4 +1,4 @@
-"""The standard streams of a server process: all three are open, and a slow reader of the log cannot block a request.
+"""The standard streams: all three are open, and a slow reader of a server's log cannot block a request.
 
 A pipe holds 64 KiB while its reader (a pager, a container's log driver, a logger on a hanging disk) does not read; the
 next write blocks, and with it the event loop, health checks included. So a thread of its own writes the lines. Lines
