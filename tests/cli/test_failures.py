@@ -35,6 +35,7 @@ CASES = {
     ("check", "--config", "/nowhere.yaml"): (1, "cannot be read"),
     ("convert", "--from", "chat", "--to", "no-such", "/dev/null"): (2, "no mapping is called no-such"),
     ("catalog", "import", "gateway.yaml"): (1, "gateway.yaml: found no JSON"),
+    ("catalog", "import", "deep.json"): (1, "deep.json: found no JSON: maximum recursion depth exceeded"),
 }
 
 GATEWAY = "server: {engine: hypercorn}\n"
@@ -64,6 +65,7 @@ def check(words, returncode, out, err):
 @pytest.mark.parametrize("words", [words for words in CASES if words not in AS_PROCESS], ids=" ".join)
 def test_a_failure_is_reported_in_one_message(tollgate, words):
     tollgate.write("gateway.yaml", GATEWAY)
+    tollgate.write("deep.json", "[" * 100_000)
     done = tollgate(*words)
     check(words, done.code, done.out, done.err)
 

@@ -111,7 +111,7 @@ def _write(changed: list[_Planned], yes: bool) -> None:
 def _facts(file: Path) -> Any:
     try:
         return json.loads(file.read_bytes(), parse_float=Decimal)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         fail(f"{file}: found no JSON: {error}")
 
 
