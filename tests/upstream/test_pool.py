@@ -127,6 +127,22 @@ async def test_a_lost_connection_frees_its_place_for_a_waiter(dialer: Dialer) ->
     assert (pool.size, dialer.open) == (1, [False, True])
 
 
+@pytest.mark.parametrize("handed_over", [False, True], ids=["while all are busy", "as one becomes free"])
+async def test_a_cancelled_waiter_is_not_kept(dialer: Dialer, handed_over: bool) -> None:
+    """Those of a provider that hangs stayed until one of its thousand calls ended."""
+    pool = Pool(dialer, limit=1)
+    held = await pool.acquire(now())
+    waiting = [asyncio.create_task(pool.acquire(now())) for _ in range(3)]
+    await run_loop()
+    for each in waiting:
+        each.cancel()
+    if handed_over:
+        pool.release(held)
+    await run_loop()
+    assert not pool._waiters
+    assert (pool.size, pool.idle) == (1, handed_over)
+
+
 @pytest.mark.parametrize("handed", ["a connection", "a closed connection", "a place"])
 async def test_a_connection_or_place_given_to_a_cancelled_waiter_goes_to_the_next(dialer: Dialer, handed: str) -> None:
     pool = Pool(dialer, limit=1)

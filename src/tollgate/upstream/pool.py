@@ -8,6 +8,7 @@ than `idle_seconds`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable
 
@@ -105,6 +106,9 @@ class Pool:
                     self._free_slot()
                 elif connection.usable:
                     self.release(connection)
+            else:
+                with contextlib.suppress(ValueError):  # passed over already
+                    self._waiters.remove(waiter)  # most often the first: those who waited longest give up first
             raise
 
     def release(self, connection: Connection) -> None:
