@@ -15,7 +15,7 @@ from tollgate.errors import BadRequest, QuotaExhausted
 from tollgate.images.order import Order
 from tollgate.images.refresher import Refresher
 from tollgate.images.service import jobs_of, list_generations
-from tollgate.mapping.images.price import ImagePrice, Line
+from tollgate.mapping.images.price import ImagePrice, Line, ReportedCost
 
 
 @pytest.mark.parametrize("synchronous", [False, True], ids=["polled", "synchronous"])
@@ -83,8 +83,11 @@ async def test_images_that_are_not_base64_are_neither_delivered_nor_charged(gate
 
 
 async def test_the_row_of_a_failed_job_has_no_cost(gateway):
+    """Although its answer has pictures and a cost."""
+    price = ImagePrice(Decimal("0.04"), reported=ReportedCost(at("$", "cost"), Decimal(1)))
+    failed = {"status": "failed", "error": "NSFW", "images": URL, "cost": 0.04}
     services, key, _ = await gateway(
-        Script((200, {"id": "p1", "status": "starting"}), (200, {"status": "failed", "error": "NSFW", "images": URL}))
+        Script((200, {"id": "p1", "status": "starting"}), (200, failed)), make_offer(price=price)
     )
     rows = accepted_rows(services)
     made = await create(services, key)
