@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from starlette.responses import Response
@@ -15,12 +16,15 @@ _MOST = 200
 async def show(visit: Visit) -> Response:
     """The list, longest first; refreshed every few seconds on request."""
     running = sorted(visit.services.live, key=lambda exchange: exchange.inbound.started)
-    jobs = await visit.ledger.generations.pending()
+    jobs = []
+    for job_id in (await visit.ledger.generations.pending_ids())[:_MOST]:  # all at once may not fit into memory
+        if (job := await visit.ledger.generations.running(job_id)) is not None:
+            jobs.append(replace(job, input=None, answer=None))
     return visit.render(
         "live.html",
         running=running[:_MOST],
         count=len(running),
-        jobs=[(job, seconds_since(job.created_at)) for job in jobs[:_MOST]],
+        jobs=[(job, seconds_since(job.created_at)) for job in jobs],
         keys=visit.key_names(each.inbound.key.id for each in running[:_MOST]),
         renew=visit.query["renew"] == "on",
         metrics=visit.services.metrics,
