@@ -388,6 +388,20 @@ def test_a_failed_write_leaves_no_temporary_file(store, loaded, monkeypatch, cap
     assert {path.name for path in (store / "cache").iterdir()} == {"code.bin", "files.bin"}
 
 
+def test_a_write_without_file_descriptors_raises_nothing(store, loaded, monkeypatch, caplog):
+    """It ended with a traceback the work that frees memory after a start: our own code could not be listed."""
+    caplog.set_level("INFO")
+    cache = StartCache(store)
+    _build(cache.code, TEXT.replace("upper", "lower"))
+
+    def fail():
+        raise OSError("too many open files")
+
+    monkeypatch.setattr(start_cache, "stamp", fail)
+    cache.write(loaded)
+    assert "code.bin cannot be written: too many open files" in caplog.text
+
+
 def test_a_store_that_cannot_be_written_raises_nothing(tmp_path, loaded):
     (tmp_path / "store").write_text("a file")
     cache = StartCache(tmp_path / "store")

@@ -44,10 +44,10 @@ class StartCache:
 
     def write(self, loaded: Loaded) -> bool:
         """Write the cache for the next start. Returns False if nothing has changed, or if it cannot be written."""
-        written = self.code.changed and self._write(CODE, stamp() + self.code.dump())
+        written = self.code.changed and self._write(CODE, lambda: stamp() + self.code.dump())
         reusable, before = loaded.reusable, self.reusable
         if before is None or not reusable.same(before):
-            written = self._write(FILES, reusable_stamp() + dump_reusable(reusable)) or written
+            written = self._write(FILES, lambda: reusable_stamp() + dump_reusable(reusable)) or written
         self.code, self.reusable = CodeCache(), None
         return written
 
@@ -66,10 +66,11 @@ class StartCache:
             log.info("start cache: %s is ignored: %s", name, error)
             return None
 
-    def _write(self, name: str, body: bytes) -> bool:
+    def _write(self, name: str, make: Callable[[], bytes]) -> bool:
         folder = self._store / FOLDER
         temporary = None
         try:
+            body = make()
             self._store.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)
             _check(folder.stat(follow_symlinks=False), folder)
