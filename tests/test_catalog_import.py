@@ -370,6 +370,24 @@ def test_without_a_provider_every_file_is_updated(facts: Path):
     assert '"0.40"' in (out / "mine.yaml").read_text()
 
 
+def test_a_file_that_cannot_be_written_stays_as_it_was(facts: Path, monkeypatch: pytest.MonkeyPatch):
+    """On a full disk the models, with all keys added by hand, were cut off, also in a running gateway."""
+    out = facts.parent / "providers" / "models"
+    run(facts, "--provider", "acme", "--out", out, "--yes")
+    before = (out / "acme.yaml").read_text()
+    facts.write_text(json.dumps({"models": [offer(pricing={"prompt": "0.9", "completion": "9", "unit": 1})]}))
+    write_text = Path.write_text
+
+    def full(made: Path, text: str, *rest: str) -> None:
+        write_text(made, text[:10])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert str(run(facts, "--out", out, "--yes").exception) == f"[Errno 28] No space left on device: '{out}/acme.yaml'"
+    assert (out / "acme.yaml").read_text() == before
+    assert [each.name for each in out.iterdir()] == ["acme.yaml"]
+
+
 def test_imported_files_of_a_starter_set_keep_their_schema_line(facts: Path):
     assert CliRunner().invoke(init, [str(facts.parent / "set")]).exit_code == 0
     out = facts.parent / "set" / "providers" / "models"

@@ -253,6 +253,22 @@ def test_init_overwrites_nothing(folder: Path) -> None:
     assert list((folder / "providers").iterdir()) == []
 
 
+def test_init_leaves_nothing_behind_on_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The empty file of a first try made every further one refuse."""
+    left = [3]
+
+    def full(made: Path, text: str, *rest: str) -> None:
+        left[0] -= 1
+        made.write_bytes(text.encode()[: 10**9 * left[0]])
+        if not left[0]:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    result = run("init", "starter")
+    assert result.exit_code == 1 and re.fullmatch(r"starter/\S+: No space left on device\n", result.stderr)
+    assert [each for each in (folder / "starter").rglob("*") if each.is_file()] == []
+
+
 def test_init_lists_existing_files_and_counts_the_rest(folder: Path) -> None:
     assert run("init", "starter").exit_code == 0
     named = run("init", "starter").stderr.splitlines()

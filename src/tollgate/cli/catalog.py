@@ -13,7 +13,7 @@ from typing import Any, Literal
 import click
 
 from tollgate.catalog_import import NAMES_SCHEMA, SCHEMA, Import, Source, changes, import_models, offers_of, write
-from tollgate.cli.books import fail
+from tollgate.cli.books import fail, write_whole
 from tollgate.config.included import read_whole
 from tollgate.config.load import Map, plain, read_file
 from tollgate.config.shape import check_shape
@@ -98,7 +98,7 @@ def _write(changed: list[_Planned], yes: bool) -> None:
         fail("nothing was written")
     for plan in changed:
         plan.path.parent.mkdir(parents=True, exist_ok=True)
-        plan.path.write_text(plan.after, "utf-8")
+        write_whole(plan.path, plan.after)
         click.echo(f"wrote {plan.path}")
     for plan in changed:
         if not plan.before:

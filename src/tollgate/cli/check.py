@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from tollgate.cli import check_content, check_examples, check_fields, check_running
-from tollgate.cli.books import config_option
+from tollgate.cli.books import config_option, write_whole
 from tollgate.config.build import Loaded, examine_gateway, in_order
 from tollgate.config.load import Problem
 from tollgate.config.model import Rank, rank_of
@@ -114,7 +114,7 @@ def write_schemas(folder: Path) -> list[Path]:
     }
     texts |= {name: json.dumps(schema, indent=1) + "\n" for name, schema in export().items()}
     for name, text in sorted(texts.items()):
-        (folder / name).write_text(text, "utf-8")
+        write_whole(folder / name, text)
     return [folder / name for name in sorted(texts)]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from tollgate.cli.books import write_whole
 from tollgate.cli.check import write_schemas
 from tollgate.config.files import GATEWAY_FILE, defaults_root
 
@@ -32,10 +33,17 @@ def command(folder: Path) -> None:
             click.echo(f"  and {len(existing) - _MOST_NAMED} more", err=True)
         click.echo("tollgate init FOLDER writes all of them into a new folder, to copy from", err=True)
         sys.exit(1)
-    for target, text in files.items():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, "utf-8")
-    write_schemas(folder / "schemas")
+    written: list[Path] = []
+    try:
+        for target, text in files.items():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(target, text)
+            written.append(target)
+        write_schemas(folder / "schemas")
+    except OSError:  # a part of the files would prevent the next try
+        for target in written:
+            target.unlink()
+        raise
     click.echo(
         f"wrote {len(files)} files to {folder}: gateway.yaml, providers/, mappings/, and schemas/ for the editor"
     )
