@@ -17,8 +17,9 @@ import pytest
 from support.waiting import until
 from tollgate.config.settings import Credits, Store
 from tollgate.errors import BadRequest, QuotaExhausted, RateLimited, Unauthorized
-from tollgate.ledger import JobRow, Ledger, StoreInUse, ledger_of, records
+from tollgate.ledger import Hold, JobRow, KeyRecord, Ledger, StoreInUse, ledger_of, records
 from tollgate.ledger.admin_socket import open_books
+from tollgate.ledger.memory import Memory
 
 from ..conftest import DONE, Alice, job, row, with_alice
 
@@ -116,6 +117,50 @@ async def test_rate_limits_are_shared_by_all_gateways(alice_and_other) -> None:
     assert rejected.value.limits.tokens.limit == 1000
     assert 700 <= rejected.value.limits.tokens.remaining < 950
     assert (await other.admit(key, 100)).requests is None
+
+
+async def test_holds_are_granted_and_refused_as_by_an_embedded_store(gateway: Gateway) -> None:
+    """The rule is written twice: for one process in Python, for several in SQL."""
+    draw = random.Random(2)
+    gateways, alone = [await gateway("a"), await gateway("b")], Memory(Credits())
+    await gateways[0].create_account("alice")
+    await gateways[0].grant("alice", Decimal(1), "start")
+    alone.granted["alice"] = Decimal(1)
+    caps = [(None, "total"), (Decimal("0.3"), "total"), (Decimal("0.1"), "month")]
+    keys = [(await gateways[0].create_key("alice", spend_cap=cap, cap_window=window))[0] for cap, window in caps]
+    running: list[tuple[Ledger, KeyRecord, Hold, Hold]] = []
+    refusals = 0
+    for _ in range(24):
+        ledger, key = draw.choice(gateways), draw.choice(keys)
+        amounts = [Decimal(draw.choice(["0", "0.01", "0.05", "0.1", "0.4", "2"])) for _ in range(draw.choice([1, 3]))]
+        # asked together, so in one round
+        together = await asyncio.gather(*(ledger.hold(key, each) for each in amounts), return_exceptions=True)
+        for amount, found in zip(amounts, together, strict=True):
+            try:
+                wanted = alone.hold(key, amount)
+            except QuotaExhausted as refused:
+                refusals += 1
+                assert str(found) == str(refused)
+            else:
+                assert isinstance(found, Hold)
+                assert found.amount == wanted.amount
+                running.append((ledger, key, found, wanted))
+        while len(running) > draw.randrange(5):
+            ledger, key, one, other = running.pop(draw.randrange(len(running)))
+            charged = row(key_id=key.id, cost=draw.choice(["0", "0.01", "0.04"]))
+            await ledger.record(charged, one)
+            alone.charge(charged.request_id, "alice", key.id, charged.cost, charged.time)
+            other.release()
+            await ledger._backend.rounds.mark()
+    assert refusals > 9
+
+
+@pytest.mark.parametrize("limit", ["rpm", "tpm"])
+async def test_nothing_remains_of_a_limit_of_zero(alice: Alice, limit: str) -> None:
+    with pytest.raises(RateLimited) as rejected:
+        await alice.ledger.admit(replace(alice.key, **{limit: 0}), 5)
+    standing = rejected.value.limits.requests or rejected.value.limits.tokens
+    assert (standing.limit, standing.remaining, standing.reset_seconds, rejected.value.retry_after) == (0, 0, 60, 60)
 
 
 async def test_a_request_is_charged_once_by_any_gateway(alice_and_other) -> None:

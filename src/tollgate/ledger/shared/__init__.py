@@ -175,7 +175,7 @@ def _days(window: CapWindow) -> dict[str, str | None]:
 def _standing(key: KeyRecord, tokens: int, refused: str, wait: float) -> Limits:
     """The limit that refused a request. Its level follows from the wait, in which the missing amount comes back."""
     if refused == "requests":
-        return Limits(requests=_window(key.rpm, 1 - wait * (key.rpm or 0) / MINUTE))
+        return Limits(requests=_window(key.rpm, min(1, key.rpm or 0) - wait * (key.rpm or 0) / MINUTE))
     needed = min(max(tokens, 1), key.tpm or 0)
     return Limits(tokens=_window(key.tpm, needed - wait * (key.tpm or 0) / MINUTE))
 
