@@ -135,6 +135,14 @@ async def test_the_applied_tier_is_billed(tmp_path, requested, reported, times, 
         assert cost == BASE * Decimal(times)
 
 
+async def test_the_tier_that_a_broken_off_stream_reported_is_billed(tmp_path):
+    app = replying(blocks=blocks("default")[:1], headers=SSE)
+    async with inprocess(tmp_path, providers={"acme": provider(more=TIERS)}, apps={"acme": app}) as here:
+        _, cost = await spent(here, {**ASK, "stream": True, "service_tier": "priority"})
+        [row] = (await rows_by_id(here, tmp_path)).values()
+        assert (row["outcome"], row["price_rule"], row["cost"]) == ("upstream_error", "base", cost)
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("client", ["/v1/messages", "/v1/chat/completions"])
 async def test_the_tier_in_the_usage_of_a_message_is_billed(tmp_path, client, stream):

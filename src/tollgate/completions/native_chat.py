@@ -82,6 +82,9 @@ class NativeChat(NativeStream):
         return tap.usage or None
 
     def tier(self) -> str | None:
+        if self._tier is None and not self.counted:  # broken off before a chunk that is parsed
+            tiers = [each.get("service_tier") for each in self.received() if isinstance(each, dict)]
+            self._tier = next((tier for tier in reversed(tiers) if isinstance(tier, str)), None)
         return self._tier
 
     @property
