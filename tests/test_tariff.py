@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgate.config.pricing import TOKEN_PRICES, PriceWindow, Pricing, Volume
-from tollgate.tariff import Charge, Tariff, price_usage, upper_bound
+from tollgate.tariff import Charge, Tariff, price_usage, tiers_with_a_price, upper_bound
 from tollgate.usage import Usage
 
 RATES = {"USD": Decimal(1), "CNY": Decimal("0.14")}
@@ -241,6 +241,18 @@ def test_the_tier_fast_has_the_prices_of_priority_if_it_has_none():
     assert cost(Usage(input=10), {"prompt": "1"}, service_tier="fast", service_tiers=tiers) == Decimal(20)
     own = tiers | {"fast": exact({"prompt": "3"})}
     assert cost(Usage(input=10), {"prompt": "1"}, service_tier="fast", service_tiers=own) == Decimal(30)
+
+
+@pytest.mark.parametrize(
+    ("more", "names"),
+    [
+        pytest.param({}, [], id="none"),
+        pytest.param({"service_tiers": {"priority": {}, "flex": {}}}, ["fast", "flex", "priority"], id="prices"),
+        pytest.param({"multipliers": {"ultrafast": Decimal(6)}}, ["ultrafast"], id="a factor"),
+    ],
+)
+def test_tiers_with_a_price_are_those_that_change_what_a_request_costs(more, names):
+    assert tiers_with_a_price(Pricing(exact({"prompt": "2"}), {}, **more)) == names
 
 
 def test_a_service_tier_keeps_its_ratio_on_a_long_prompt():

@@ -49,6 +49,13 @@ _OLDER_NAMES: Mapping[str | None, str] = {"fast": "priority"}
 """Service tiers that price lists know by an older name: newer models report the new one, whichever was asked for."""
 
 
+def tiers_with_a_price(pricing: Pricing) -> list[str]:
+    """The service tiers that have a price of their own, also by their newer names: at any other tier a request costs
+    as much as at none. {"flex", "priority"} -> ["fast", "flex", "priority"]"""
+    named = {*pricing.service_tiers, *pricing.multipliers}
+    return sorted({*named, *(newer for newer, older in _OLDER_NAMES.items() if newer and older in named)})
+
+
 @dataclass(slots=True)
 class Charge:
     """What a request costs: `cost` in USD, rounded once; `native` in the price's own currency; `rule` names the

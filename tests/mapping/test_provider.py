@@ -227,6 +227,7 @@ def test_an_offer_has_its_model_and_its_price():
         "context": 1000,
         "max_output": 100,
         "tokenizer": "Other",
+        "service_tiers": [],
         "input_modalities": ["text"],
         "output_modalities": ["text"],
         "protocol": "chat",

@@ -8,6 +8,7 @@ import orjson
 
 from tollgate.config.load import Mark
 from tollgate.config.model import Model
+from tollgate.tariff import tiers_with_a_price
 
 
 def facts_of(model: Model, provider: str, protocol: str = "") -> dict[str, Any]:
@@ -29,6 +30,7 @@ def _facts(model: Model, provider: str, protocol: str) -> dict[str, Any]:
         "created": model.created or None,
         "tokenizer": model.tokenizer,
         "parameters": list(model.parameters) or None,
+        "service_tiers": None if model.price is None else tiers_with_a_price(model.price),
         "input_modalities": list(model.input_modalities),
         "output_modalities": list(model.output_modalities),
         "protocol": protocol or None,
