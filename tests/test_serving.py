@@ -15,6 +15,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
@@ -200,7 +201,7 @@ def test_a_reload_signal_does_not_end_a_start(monkeypatch):
     seen = []
 
     def begin(_level):
-        os.kill(os.getpid(), signal.SIGHUP)
+        signal.pthread_kill(threading.get_ident(), signal.SIGHUP)
         seen.extend(signal.sigpending())
         sys.exit(1)
 
@@ -220,7 +221,7 @@ async def test_a_reload_signal_that_arrived_during_the_start_reloads():
     services = SimpleNamespace(tasks=tasks)
     opened = SimpleNamespace(services=services, reloader=Reloader(None, None))
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
-    os.kill(os.getpid(), signal.SIGHUP)
+    signal.pthread_kill(threading.get_ident(), signal.SIGHUP)
     _stop_on_signals(opened)
     await until(lambda: "reload" in reloads)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
