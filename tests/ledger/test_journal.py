@@ -379,7 +379,7 @@ def _disk_of(ledger: Ledger) -> Disk:
 async def test_retries_on_a_full_disk_create_nothing_twice(alice: Alice) -> None:
     ledger, disk = alice.ledger, _disk_of(alice.ledger)
     disk.full = True
-    with pytest.raises(Unavailable, match="the change is made and waits to be written"):
+    with pytest.raises(Unavailable, match="the change is made, and lost if this process ends before it can be written"):
         await ledger.grant("alice", Decimal(1))
     for again in (ledger.grant("alice", Decimal(1)), ledger.create_key("alice"), ledger.create_account("bob")):
         with pytest.raises(Unavailable, match=r"No space left on device$"):

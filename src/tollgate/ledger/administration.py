@@ -158,8 +158,8 @@ class Administration:
             await written
         except Unavailable as error:
             raise Unavailable(
-                f"{error.message}; the change is made and waits to be written: look whether it is there before you "
-                "repeat it"
+                f"{error.message}; the change is made, and lost if this process ends before it can be written: look "
+                "whether it is there before you repeat it"
             ) from error
 
     # ---- how a change is made: in memory at once, then as an event
