@@ -7,6 +7,7 @@ import contextlib
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -147,7 +148,9 @@ async def test_holds_are_granted_and_refused_as_by_an_embedded_store(gateway: Ga
                 running.append((ledger, key, found, wanted))
         while len(running) > draw.randrange(5):
             ledger, key, one, other = running.pop(draw.randrange(len(running)))
-            charged = row(key_id=key.id, cost=draw.choice(["0", "0.01", "0.04"]))
+            # 40 days ahead: from a time when the clock was wrong, so it does not count towards this month's cap
+            when = datetime.now(UTC) + timedelta(days=draw.choice([0, 40]))
+            charged = row(key_id=key.id, cost=draw.choice(["0", "0.01", "0.04"]), time=when)
             await ledger.record(charged, one)
             alone.charge(charged.request_id, "alice", key.id, charged.cost, charged.time)
             other.release()
@@ -161,6 +164,13 @@ async def test_nothing_remains_of_a_limit_of_zero(alice: Alice, limit: str) -> N
         await alice.ledger.admit(replace(alice.key, **{limit: 0}), 5)
     standing = rejected.value.limits.requests or rejected.value.limits.tokens
     assert (standing.limit, standing.remaining, standing.reset_seconds, rejected.value.retry_after) == (0, 0, 60, 60)
+
+
+async def test_a_request_without_counted_tokens_waits_for_a_token_too(alice: Alice) -> None:
+    key = replace(alice.key, tpm=2)
+    await alice.ledger.admit(key, 2)
+    with pytest.raises(RateLimited):
+        await alice.ledger.admit(key, 0)
 
 
 async def test_a_request_is_charged_once_by_any_gateway(alice_and_other) -> None:
