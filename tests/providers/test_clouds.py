@@ -468,6 +468,13 @@ def test_only_claude_since_4_6_gets_adaptive_thinking(provider):
     assert found["anthropic/claude-opus-5.5"]
 
 
+def test_only_claude_since_4_8_gets_system_messages_in_place():
+    # a 400 for the models before and for Sonnet 5
+    found = {o.model.id for o in offers("anthropic") if o.can.get("mid_system")}
+    assert {"anthropic/claude-opus-4.8", "anthropic/claude-opus-5", "anthropic/claude-opus-5.5"} <= found
+    assert not [m for m in found if m.endswith(("4.7", "4.6", "4.5", "-4", "4.1", "sonnet-5")) or "claude-3" in m]
+
+
 @pytest.mark.parametrize("provider", ["bedrock", "bedrock-mantle", "vertex", "azure-ai"])
 def test_only_beta_headers_known_to_a_cloud_are_sent_to_it(provider):
     # an unknown beta is a 400 there: anthropics/claude-code issues 49370 and 34802
