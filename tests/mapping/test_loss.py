@@ -150,6 +150,13 @@ def test_strict_mode_rejects_a_loss_and_names_it() -> None:
     assert lost({}, strict=True) == []
 
 
+def test_a_target_that_stores_no_requests_loses_nothing_of_store_false() -> None:
+    client = compiled("mapping: client\nrequest: {to_hub: {store: $.store, tools: $.tools, seed: $.seed}}\n")
+    context = Context()
+    convert_request(client, FREE, {"store": False, "seed": 1}, context)
+    assert context.lost == ["seed"]
+
+
 def test_items_of_a_filtered_list_are_read_as_far_as_they_are_used() -> None:
     source = compiled("""
 mapping: source

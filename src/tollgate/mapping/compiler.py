@@ -49,11 +49,7 @@ class CompiledMapping:
         """`request.to_hub` and so on, as functions of (document, context); without the sections that a file does not
         have."""
         self.walkers: dict[str, Walker] = {
-            name: Walker(
-                reads,
-                harmless.ENVELOPE if name.startswith("response") else harmless.IGNORED,
-                built.harmless_values.get(name),
-            )
+            name: Walker(reads, harmless.ignored_by(name), built.harmless_values.get(name))
             for name, reads in built.reads.items()
         }
         self.harmless = built.harmless_values.get("request.to_hub", {})

@@ -17,6 +17,8 @@ from tollgate.mapping.values import same
 
 IGNORED = frozenset({"model", "stream"})
 """Top-level fields that every target replaces on purpose."""
+IGNORED_IN_HUB = IGNORED | {"store"}
+"""The same of a hub request, which has `store: false` at most: only targets that store requests read it."""
 ENVELOPE = frozenset({"id", "model", "created", "stop", "usage", "service_tier", "system_fingerprint"})
 """What every answer has about itself: replaced, or counted elsewhere, and never content that a caller would miss."""
 MARKERS = frozenset({"type", "kind", "object"})
@@ -32,6 +34,13 @@ _PLACE = re.compile(r"[A-Za-z_]\w*(\[\])?(\.[A-Za-z_]\w*(\[\])?)*\Z")
 
 HarmlessValues = Mapping[str, tuple[object, ...]]
 """Places with the values that have no effect there."""
+
+
+def ignored_by(section: str) -> frozenset[str]:
+    """The top-level fields of its document that a section (`request.to_hub`) need not read."""
+    if section.startswith("response"):
+        return ENVELOPE
+    return IGNORED_IN_HUB if section == "request.from_hub" else IGNORED
 
 
 def is_empty_value(key: str, value: object) -> bool:
