@@ -47,6 +47,25 @@ async def test_reported_usage_of_a_failed_answer_is_billed(tmp_path):
     assert (row["outcome"], row["input_tokens"], row["estimated"]) == ("upstream_error", 10, False)
 
 
+@pytest.mark.parametrize("together", [False, True], ids=["apart", "in one block"])
+@pytest.mark.parametrize("client", PATHS)
+async def test_the_reason_of_a_failed_response_may_follow_in_an_event_of_its_own(tmp_path, client, together):
+    """Azure sends it so. Without it a blocked prompt would count as a failure of the route."""
+    failed = {"type": "response.failed", "sequence_number": 1, "response": {**FAILED, "error": None}}
+    reason = {"type": "error", "code": "invalid_prompt", "message": "no", "param": None, "sequence_number": 2}
+    blocks = sse(CREATED, failed, reason)
+    if together:  # cut within the failed response
+        blocks = [b"".join(blocks)[:-200], b"".join(blocks)[-200:]]
+    answer = replying(blocks=blocks, headers=SSE)
+    async with inprocess(tmp_path, providers={"acme": PROVIDER % "responses: /x"}, apps={"acme": answer}) as here:
+        reply = await here.post(PATHS[client], {**ASKS[client], "model": "acme/one", "stream": True})
+        if client == "responses":
+            assert reply.content == b"".join(blocks)
+        assert [(each.failures, each.rejections) for each in here.services.health.routes()] == [(0, 1)]
+        (row,) = await rows(here, tmp_path)
+    assert (row["outcome"], row["error_code"]) == ("rejected", "upstream_rejected")
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("client", PATHS)
 async def test_a_response_that_blames_the_request_is_a_rejection(tmp_path, client, stream):

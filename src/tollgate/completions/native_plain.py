@@ -129,6 +129,8 @@ class NativePlain(NativeStream):
 
     def _event(self, event: Event, out: list[bytes]) -> None:
         if self.ended:
+            if self._tap.stop == "error" and self._tap.error is None and event.data:
+                self._tap.feed(parsed_event(event.data), event.name)  # the reason may follow the event of the failure
             self._held.append(valid_utf8(event.raw))
             return
         parsed = parsed_event(event.data) if event.data else None

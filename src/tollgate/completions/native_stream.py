@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -55,6 +56,10 @@ class KeptBlocks:
         if self.held < _KEEP_BYTES:
             self.blocks.append(block)
             self.held += size
+
+    def holds(self, marks: Iterable[bytes]) -> bool:
+        """Whether one of these substrings is in the kept part."""
+        return any(block.find(mark) >= 0 for mark in marks for block in self.blocks)
 
     def events(self) -> list[Any]:
         """The parsed events of the kept part."""
@@ -169,10 +174,10 @@ class NativeStream(Stage):
                 end = len(block)
             before = self._take(self._decoder.feed(block[:end]))
             block = block[end:]
-            # a part of the separator came with the block before, or the finish was seen
-            if self._decoder.pending or self._marks is None:
+            # a part of the separator came with the block before, or the finish or the end was seen
+            if self._decoder.pending or self._marks is None or self.ended:
                 return before + self._take(self._decoder.feed(block))
-            if not block or self.ended or self.error is not None:
+            if not block or self.error is not None:
                 return before
         cut, rest = split_at_marks(block, self._marks)
         if len(cut) == 1 and not cut[0][0] and not rest and not before:
