@@ -135,6 +135,15 @@ async def test_the_applied_tier_is_billed(tmp_path, requested, reported, times, 
         assert cost == BASE * Decimal(times)
 
 
+@pytest.mark.parametrize("later", [{}, {"service_tier": None}], ids=["absent later", "null later"])
+async def test_the_tier_in_the_first_chunk_of_a_stream_is_billed(tmp_path, later):
+    first, *others = (json.loads(block[6:]) for block in blocks(None)[:-1])
+    chunks = [{**first, "service_tier": "priority"}, *({**each, **later} for each in others)]
+    app = replying(blocks=[b"data: " + json.dumps(each).encode() + b"\n\n" for each in chunks], headers=SSE)
+    async with inprocess(tmp_path, providers={"acme": provider(more=TIERS)}, apps={"acme": app}) as here:
+        assert (await spent(here, {**ASK, "stream": True}))[1] == 2 * BASE
+
+
 async def test_the_tier_that_a_broken_off_stream_reported_is_billed(tmp_path):
     app = replying(blocks=blocks("default")[:1], headers=SSE)
     async with inprocess(tmp_path, providers={"acme": provider(more=TIERS)}, apps={"acme": app}) as here:

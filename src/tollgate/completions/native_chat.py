@@ -26,6 +26,8 @@ _CHAT_MARKS = {
     b": ": (b'"finish_reason": "', b'"usage": {', b"[DONE]"),
 }
 """Marks of the chunks that end an answer or hold usage, by the way in which the upstream writes JSON."""
+_TIERS = (b'"service_tier":"', b'"service_tier": "')
+"""How chunks begin the name of a service tier."""
 
 
 class NativeChat(NativeStream):
@@ -82,7 +84,7 @@ class NativeChat(NativeStream):
         return tap.usage or None
 
     def tier(self) -> str | None:
-        if self._tier is None and not self.counted:  # broken off before a chunk that is parsed
+        if self._tier is None and self._kept.holds(_TIERS):  # only in chunks that were not parsed
             tiers = [each.get("service_tier") for each in self.received() if isinstance(each, dict)]
             self._tier = next((tier for tier in reversed(tiers) if isinstance(tier, str)), None)
         return self._tier
