@@ -248,6 +248,25 @@ def test_an_error_event_ends_the_stream():
     assert out == sse(chunk({"content": "x"}))
 
 
+@pytest.mark.parametrize("style", [b'":', b'": '], ids=["compact", "spaced"])
+def test_an_error_at_the_top_level_of_an_event_ends_the_stream(style):
+    """So does it where the stream is converted (`stream.to_hub`)."""
+    said = sse(chunk({"content": "the \"message\""}))
+    raw = said + sse({"message": "boom", "code": 503}) + sse(chunk({"content": "y"}), b"[DONE]")
+    stream, out = through(raw.replace(b'":', style), 9999)
+    assert stream.error is not None and stream.error.message == "boom"
+    assert out == said.replace(b'":', style)
+
+
+@pytest.mark.parametrize("apart", [{}, {"usage": None}], ids=["alone", "beside null"])
+@pytest.mark.parametrize("place", ["x_groq", "the choice"])
+def test_usage_in_a_member_of_another_name_is_read(place, apart):
+    last = chunk(finish="stop", **apart)
+    (last["choices"][0] if place == "the choice" else last.setdefault(place, {}))["usage"] = USAGE
+    stream, _ = through(sse(chunk({"content": "x"}, **apart), last, b"[DONE]"), 9999)
+    assert stream.usage() == HUB_USAGE
+
+
 def test_invalid_utf8_does_not_reach_the_client():
     raw = b'data: {"choices":[{"index":0,"delta":{"content":"a\xff"},"finish_reason":null}]}\n\n' + sse(
         chunk(finish="stop")

@@ -286,4 +286,4 @@ async def test_the_cause_of_a_failed_response_is_read_from_the_event_after_it(tm
                 continue
             native = await here.post(PATHS["responses"], {**ASKS["responses"], "stream": True})
             assert native.content == b"".join(blocks)
-            assert (await rows(here, tmp_path / str(status)))[-1]["outcome"] == "upstream_error"
+            assert (await rows(here, tmp_path / str(status)))[-1]["outcome"] == "rejected"

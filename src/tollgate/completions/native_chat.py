@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tollgate.completions.chat_chunks import are_of_others, is_empty, is_without_content, merged_usage
-from tollgate.completions.judging import judge_chunk, without_secrets
+from tollgate.completions.judging import judge_chunk, reported_failure, without_secrets
 from tollgate.completions.missing_usage import written_usage
 from tollgate.completions.native import parsed_event, valid_utf8
 from tollgate.completions.native_stream import NativeStream
@@ -19,6 +19,7 @@ from tollgate.wire import may_have_failed
 
 if TYPE_CHECKING:
     from tollgate.completions.exchange import Exchange
+    from tollgate.errors import UpstreamError
     from tollgate.routing import Offer
 
 _CHAT_MARKS = {
@@ -26,6 +27,8 @@ _CHAT_MARKS = {
     b": ": (b'"finish_reason": "', b'"usage": {', b"[DONE]"),
 }
 """Marks of the chunks that end an answer or hold usage, by the way in which the upstream writes JSON."""
+_AT_TOP = b'"message"'
+"""The mark of an event that reports an error at its top level: chunks have no message, but a delta."""
 _TIERS = (b'"service_tier":"', b'"service_tier": "')
 """How chunks begin the name of a service tier."""
 
@@ -160,6 +163,14 @@ class NativeChat(NativeStream):
             self._choose_marks(block)
         return super()._pass(block)
 
+    def _error_at_top(self, chunk: dict[str, Any]) -> UpstreamError | None:
+        """The error that an event without choices reports at its top level, as the mapping reads it."""
+        if chunk.get("choices") or "message" not in chunk:
+            return None
+        tap = Tap(self._offer.mapping)
+        tap.feed(chunk)
+        return reported_failure(self._offer, tap.error) if tap.error is not None else None
+
     def _choose_marks(self, block: bytes) -> None:
         """Choose the marks by the way in which the first chunk is written; for an unknown way every event is parsed."""
         style, errors = _style(block), self._offer.errors.event_marks
@@ -168,7 +179,7 @@ class NativeChat(NativeStream):
         self._styled = True
         known = _CHAT_MARKS.get(style)
         if known is not None and errors is not None:
-            self._marks = (*known, *errors)
+            self._marks = (*known, _AT_TOP, *errors)
 
     def _event(self, event: Event, out: list[bytes]) -> None:
         data, raw = event.data, event.raw
@@ -190,9 +201,9 @@ class NativeChat(NativeStream):
         usage = chunk.get("usage")
         if usage:
             self._usage, self._usage_at = merged_usage(self._usage, usage), self._kept.total
-        elif b'usage"' in data and "usage" not in chunk:
+        elif data.count(b'usage"') > ("usage" in chunk):
             self._elsewhere = chunk
-        self.error = judge_chunk(self._offer, chunk)
+        self.error = judge_chunk(self._offer, chunk) or self._error_at_top(chunk)
         if self.error is not None:
             return
         self._last = chunk
