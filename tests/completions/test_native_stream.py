@@ -258,6 +258,15 @@ def test_an_error_at_the_top_level_of_an_event_ends_the_stream(style):
     assert out == said.replace(b'":', style)
 
 
+def test_the_last_usage_counts_where_each_chunk_has_one_and_none_finishes():
+    """The chunks before the last one may come in the same block, and are sent before it, too."""
+    counted = [{**USAGE, "completion_tokens": count} for count in (0, 1, 1)]
+    raw = sse(*(chunk({"content": "x"}, usage=usage) for usage in counted), USAGE_CHUNK, b"[DONE]")
+    for size in (1, 400, len(raw)):
+        stream, _ = through(raw, size)
+        assert stream.usage() == HUB_USAGE and b'"usage":{"prompt_tokens":3,"completion_tokens":2' in stream.tail()
+
+
 @pytest.mark.parametrize("apart", [{}, {"usage": None}], ids=["alone", "beside null"])
 @pytest.mark.parametrize("place", ["x_groq", "the choice"])
 def test_usage_in_a_member_of_another_name_is_read(place, apart):

@@ -44,8 +44,6 @@ class NativeChat(NativeStream):
         """Whether the marks are final; else they depend on how the first chunk is written."""
         self._usage: dict[str, Any] | None = None
         """The usage objects of all chunks, merged: the last value of each member wins (FACTS 1 and 2)."""
-        self._usage_at = 0
-        """How many bytes were sent before the last of them."""
         self._elsewhere: dict[str, Any] | None = None
         """The last chunk with usage in a vendor's own member, which the mapping can read."""
         self._finish: dict[str, Any] | None = None
@@ -148,12 +146,11 @@ class NativeChat(NativeStream):
         return [*super().received(), *([self._finish] if self._finish is not None else ())]
 
     def _find_overlooked(self) -> None:
-        """Read the usage in the last bytes sent, in which no mark matched: a proxy between us and the model may write
-        its own chunks in another JSON style. If bytes were sent after the last usage seen, theirs is newer, and a chunk
-        that was held back for the earlier one is obsolete."""
-        unseen = self._usage is None or self._finish is None and self._kept.total > self._usage_at
-        if self.ended and unseen and b'"usage"' in self._sent:
-            for event in Decoder().feed(self._sent):
+        """Read the usage in the last bytes in which no mark matched, if they came after the last usage seen: a proxy
+        between us and the model may write its own chunks in another JSON style. A chunk that was held back for the
+        earlier usage is obsolete then."""
+        if self.ended and (self._usage is None or self._finish is None) and b'"usage"' in self._unread:
+            for event in Decoder().feed(self._unread):
                 chunk = parsed_event(event.data) if event.data else None
                 if isinstance(chunk, dict) and chunk.get("usage"):
                     self._usage, self._usage_chunk = merged_usage(self._usage, chunk["usage"]), None
@@ -200,7 +197,7 @@ class NativeChat(NativeStream):
             self._rule.note(chunk)
         usage = chunk.get("usage")
         if usage:
-            self._usage, self._usage_at = merged_usage(self._usage, usage), self._kept.total
+            self._usage, self._unread = merged_usage(self._usage, usage), b""
         elif data.count(b'usage"') > ("usage" in chunk):
             self._elsewhere = chunk
         self.error = judge_chunk(self._offer, chunk) or self._error_at_top(chunk)

@@ -93,6 +93,8 @@ class NativeStream(Stage):
         self._kept = KeptBlocks()
         self._sent = b""
         """The last bytes sent to the client; in a responses stream the last ones with a `sequence_number`."""
+        self._unread = b""
+        """The last bytes that passed unparsed."""
         self._opening = opening_of(exchange, offer)
         self._reframed = Reframed(offer, self._dialect) if converts_frames(offer) else None
 
@@ -181,16 +183,17 @@ class NativeStream(Stage):
                 return before
         cut, rest = split_at_marks(block, self._marks)
         if len(cut) == 1 and not cut[0][0] and not rest and not before:
+            self._unread = cut[0][1]
             return valid_utf8(cut[0][1])
         out = [before]
         for marked, piece in cut:
             if self.error is not None:
                 break
-            out.append(
-                self._take(self._decoder.feed(piece))
-                if marked or self.ended or self._marks is None
-                else valid_utf8(piece)
-            )
+            if marked or self.ended or self._marks is None:
+                out.append(self._take(self._decoder.feed(piece)))
+            else:
+                self._unread = piece
+                out.append(valid_utf8(piece))
         if rest and self.error is None:
             out.append(self._take(self._decoder.feed(rest)))
         return b"".join(filter(None, out))  # a single piece is not copied
