@@ -251,11 +251,18 @@ def test_an_error_event_ends_the_stream():
 @pytest.mark.parametrize("style", [b'":', b'": '], ids=["compact", "spaced"])
 def test_an_error_at_the_top_level_of_an_event_ends_the_stream(style):
     """So does it where the stream is converted (`stream.to_hub`)."""
-    said = sse(chunk({"content": "the \"message\""}))
+    said = sse(chunk({"content": 'the "message"'}))
     raw = said + sse({"message": "boom", "code": 503}) + sse(chunk({"content": "y"}), b"[DONE]")
     stream, out = through(raw.replace(b'":', style), 9999)
     assert stream.error is not None and stream.error.message == "boom"
     assert out == said.replace(b'":', style)
+
+
+def test_an_answer_whose_end_is_written_in_another_style_is_complete():
+    """A proxy between us and the model may write the first chunk, and nobody an end mark."""
+    end = sse(chunk(finish="stop"), USAGE_CHUNK).replace(b'":', b'": ')
+    stream, out = through(sse(chunk({"content": "hi"})) + end, 9999)
+    assert (stream.error, stream.usage(), out) == (None, HUB_USAGE, sse(chunk({"content": "hi"})) + end)
 
 
 def test_the_last_usage_counts_where_each_chunk_has_one_and_none_finishes():

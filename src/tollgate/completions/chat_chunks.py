@@ -42,6 +42,14 @@ def is_without_content(chunk: Any) -> bool:
     )
 
 
+def finishes(chunk: dict[str, Any]) -> bool:
+    """Whether a chunk has a choice with a finish reason."""
+    choices = chunk.get("choices")
+    return isinstance(choices, list) and any(
+        isinstance(choice, dict) and bool(choice.get("finish_reason")) for choice in choices
+    )
+
+
 def are_of_others(choices: list[Any], finish: dict[str, Any]) -> bool:
     """Whether none of `choices` (by `index`) is one that the `finish` chunk ended."""
     ended = {index_of(choice) for choice in finish["choices"] if isinstance(choice, dict)}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tollgate.completions.chat_chunks import are_of_others, is_empty, is_without_content, merged_usage
+from tollgate.completions.chat_chunks import are_of_others, finishes, is_empty, is_without_content, merged_usage
 from tollgate.completions.judging import judge_chunk, reported_failure, without_secrets
 from tollgate.completions.missing_usage import written_usage
 from tollgate.completions.native import parsed_event, valid_utf8
@@ -27,6 +27,7 @@ _CHAT_MARKS = {
     b": ": (b'"finish_reason": "', b'"usage": {', b"[DONE]"),
 }
 """Marks of the chunks that end an answer or hold usage, by the way in which the upstream writes JSON."""
+_FINISHES = tuple(marks[0] for marks in _CHAT_MARKS.values())
 _AT_TOP = b'"message"'
 """The mark of an event that reports an error at its top level: chunks have no message, but a delta."""
 _TIERS = (b'"service_tier":"', b'"service_tier": "')
@@ -132,6 +133,8 @@ class NativeChat(NativeStream):
         return b"data: " + orjson.dumps(last) + b"\n\n"
 
     def _is_complete(self) -> bool:
+        if self._finish is None and not self.ended and any(mark in self._unread for mark in _FINISHES):
+            self.ended = any(map(finishes, self._unread_chunks()))  # written in another style, see `_find_overlooked`
         return self._finish is not None or self.ended and not all(map(is_without_content, self.received()))
 
     def _ending(self) -> Tap | None:
@@ -150,10 +153,14 @@ class NativeChat(NativeStream):
         between us and the model may write its own chunks in another JSON style. A chunk that was held back for the
         earlier usage is obsolete then."""
         if self.ended and (self._usage is None or self._finish is None) and b'"usage"' in self._unread:
-            for event in Decoder().feed(self._unread):
-                chunk = parsed_event(event.data) if event.data else None
-                if isinstance(chunk, dict) and chunk.get("usage"):
+            for chunk in self._unread_chunks():
+                if chunk.get("usage"):
                     self._usage, self._usage_chunk = merged_usage(self._usage, chunk["usage"]), None
+
+    def _unread_chunks(self) -> list[dict[str, Any]]:
+        """The chunks in the last bytes that passed unparsed."""
+        chunks = [parsed_event(event.data) for event in Decoder().feed(self._unread) if event.data]
+        return [chunk for chunk in chunks if isinstance(chunk, dict)]
 
     def _pass(self, block: bytes) -> bytes:
         if not self._styled:
@@ -211,7 +218,7 @@ class NativeChat(NativeStream):
             choices = []  # some leave them out beside usage
         if not isinstance(choices, list):
             out.append(raw)
-        elif any(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices):
+        elif finishes(chunk):
             if self._finish is not None:
                 out.append(self._finish_raw)
             self._finish, self._finish_raw = chunk, raw
