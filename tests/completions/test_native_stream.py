@@ -325,6 +325,19 @@ def test_a_start_that_is_repeated_reaches_the_client_once():
     assert "another message begins" in str(stream.error)
 
 
+@pytest.mark.parametrize("size", [1, 300, 9999])
+def test_events_keep_their_order_where_a_message_delta_without_usage_comes_before_content(size):
+    start = {"type": "message_start", "message": {"id": "a", "content": [], "usage": {"input_tokens": 3}}}
+    early = {"type": "message_delta", "delta": {"stop_reason": None}}
+    block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+    text = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Yes"}}
+    last = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}}
+    raw = sse(start, early, block, text, {"type": "content_block_stop", "index": 0}, last)
+    stream, end = native("messages"), sse({"type": "message_stop"})
+    out = b"".join(stream.feed((raw + end)[at : at + size]) for at in range(0, len(raw + end), size))
+    assert (stream.close(), out, stream.tail(), stream.usage()) == (b"", raw, end, {"input": 3, "output": 2})
+
+
 def test_a_messages_stream_passes_byte_for_byte_and_holds_its_last_event():
     start = b'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":1}}  }\n\n'
     ping = b'event: ping\ndata: {"type": "ping"}\n\n'

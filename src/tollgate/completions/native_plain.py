@@ -41,6 +41,8 @@ _WATCHED = {
 }
 """Marks of the events that hold usage, state or the end, by protocol; in messages, also of those that begin a block:
 what a search or a refusal costs depends on them."""
+_CONTENT = ("content_block_start", "content_block_delta")
+"""The types of events with content, in messages."""
 _SEQUENCE = re.compile(rb'"sequence_number"\s*:\s*([0-9]{1,15})(?![0-9])')
 
 
@@ -148,8 +150,13 @@ class NativePlain(NativeStream):
             if started is not parsed:
                 out.append(encode(orjson.dumps(started), event.name))
                 return
+            if self._lacking is not None and parsed.get("type") in _CONTENT:  # it was not the end
+                out += self._held
+                self._held.clear()
+                self._lacking = None
             if not self._held and lacks_usage(parsed, self._has_usage):
                 self._lacking = (event.name, parsed)
+                self._marks = None  # what follows waits behind it, so that the order stays
         (self._held if self.ended or self._lacking is not None else out).append(valid_utf8(event.raw))
 
     def _second_start(self, message: Any) -> UpstreamFailed | None:
