@@ -19,6 +19,11 @@ models: {{{name}/own: {{aliases: [{alias}]}}}}
 examples: [{{about: left unread}}]
 """
 MODELS = 'models:\n  {name}/large: {{price: {{prompt: "{price}", completion: "2", unit: 1000000}}}}\n'
+SAME_MODEL = """provider: {name}
+models: {{acme/one: {{price: {{prompt: "{price}", completion: "{price}", unit: 1000000, currency: USD}}}}}}
+url: https://{name}.example/v1
+speaks: {{chat: /chat/completions}}
+"""
 
 
 class Folder:
@@ -141,6 +146,27 @@ def test_warnings_of_unchanged_files_are_reported_again(files):
     assert first.warnings and second.warnings == first.warnings
     files.models("one", "1")
     assert not files.load(second).warnings
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "right"),
+    [
+        ("gateway.yaml", 'credits: {rates: {CNY: "100"}}\n', ""),
+        ("providers/two.yaml", SAME_MODEL.format(name="two", price="0.01"), SAME_MODEL.format(name="two", price="1")),
+    ],
+    ids=["an exchange rate", "another provider's price"],
+)
+def test_prices_are_judged_anew_when_what_they_are_judged_by_changes(files, name, wrong, right):
+    """A start with a cache would not tell of a rate that has one zero too many, and go on telling of one mended."""
+    files.write("providers/one.yaml", SAME_MODEL.format(name="one", price="7").replace("USD", "CNY"))
+    files.write("providers/two.yaml", SAME_MODEL.format(name="two", price="1"))
+    first = files.load()
+    assert first.warnings == ()
+    files.write(name, wrong)
+    second = files.load(first)
+    assert second.warnings == files.load().warnings != ()
+    files.write(name, right)
+    assert files.load(second).warnings == ()
 
 
 def test_a_mistake_has_its_exact_place_even_if_its_file_is_unchanged(files):

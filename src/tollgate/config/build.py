@@ -42,6 +42,8 @@ class Loaded:
     secrets: Secrets
     warnings: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
+    price_warnings: tuple[Problem, ...] = ()
+    """Those of the warnings that are about prices, for the next load."""
     sources: Mapping[str, Source] = field(default_factory=dict, repr=False)
     """What each provider file was built into, for the next load."""
     read_at: float = 0.0
@@ -68,7 +70,10 @@ class Loaded:
     @property
     def reusable(self) -> Reusable:
         """What the next load can reuse."""
-        return Reusable(self.sources, self.gateway.mappings, self.warnings)
+        about_prices = set(self.price_warnings)
+        others = tuple(warning for warning in self.warnings if warning not in about_prices)
+        rates = self.gateway.credits.rates
+        return Reusable(self.sources, self.gateway.mappings, others, self.price_warnings, rates)
 
 
 def load_gateway(
@@ -162,7 +167,7 @@ class _Loading:
     ) -> None:
         self.environ = environ
         self.everything = everything
-        previous = None if everything else previous
+        self.previous = previous = None if everything else previous
         self.files = FileReader(previous.documents() if previous is not None else {}, everything=everything)
         self.provider_files = ProviderFiles(self.files, previous, everything=everything)
         self.problems = self.files.problems
@@ -175,19 +180,29 @@ class _Loading:
         referred = [reference for file in files for reference in file.referred]
         secrets, settings = self.settings(referred)
         providers = self.provider_files.providers(files, secrets, self.unread_names(referred))
+        mappings = self.mappings(None if self.everything else needed_mappings(providers))
         gateway = replace(
             settings,
             providers=MappingProxyType({p.name: p for p in providers}),
-            mappings=self.mappings(None if self.everything else needed_mappings(providers)),
+            mappings=mappings,
             files=tuple(dict.fromkeys(self.files.named)),
         )
         fresh = self.provider_files.fresh
         self.problems += check_across(gateway, providers, self.document, self.root, sound=self.files.sound, fresh=fresh)
-        errors = [problem for problem in self.problems if problem.level == "error"]
-        self.problems += price_warnings(gateway, fresh, errors)
+        about_prices = self.price_warnings(gateway)
+        self.problems += about_prices
         notes = tuple(f"provider {p.name} is off: {p.off}" for p in providers if p.off)
         warnings = tuple(in_order([problem for problem in self.problems if problem.level != "error"]))
-        return Loaded(gateway, secrets, warnings, notes, self.provider_files.sources)
+        return Loaded(gateway, secrets, warnings, notes, about_prices, self.provider_files.sources)
+
+    def price_warnings(self, gateway: Gateway) -> tuple[Problem, ...]:
+        """The warnings about prices: those of the load before if every file and every rate is the same. A price is
+        judged in USD, and by those of other files."""
+        before, files = self.previous, self.provider_files
+        if before is not None and not files.fresh and _with_same_prices(before, files.sources, gateway):
+            return before.price_warnings
+        errors = [problem for problem in self.problems if problem.level == "error"]
+        return tuple(price_warnings(gateway, gateway.providers, errors))
 
     def raise_mistakes(self) -> None:
         """Raise all problems, warnings too, if one of them is an error."""
@@ -214,3 +229,8 @@ class _Loading:
         """The mapping files by name; see `FileReader.read_mappings`."""
         paths = self.files.noted(mapping_files(self.document, self.root, self.folder))
         return MappingProxyType(self.files.read_mappings(paths, needed))
+
+
+def _with_same_prices(before: Reusable, sources: Mapping[str, Source], gateway: Gateway) -> bool:
+    """Whether a load in which no file is new has the prices of the load `before`: no file is gone, no rate changed."""
+    return sources.keys() == before.sources.keys() and gateway.credits.rates == before.rates

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 
 from tollgate.config.load import Document, Problem
@@ -31,6 +32,11 @@ class Reusable:
     sources: Mapping[str, Source]
     mappings: Mapping[str, Document]
     warnings: tuple[Problem, ...]
+    """Those of single files; valid while the text of a file stays the same."""
+    price_warnings: tuple[Problem, ...] = ()
+    """Those that compare the prices of all files; valid while no file and no rate changed."""
+    rates: Mapping[str, Decimal] = field(default_factory=dict)
+    """The exchange rates of that load."""
 
     def let_go(self) -> None:
         """Keep the texts of the files and drop their trees, once everything is compiled."""
@@ -47,5 +53,9 @@ class Reusable:
         """Whether both are the same: everything in `other` was reused, and nothing added."""
         one, two = self.documents(), other.documents()
         return (
-            one.keys() == two.keys() and all(one[name] is two[name] for name in one) and self.warnings == other.warnings
+            one.keys() == two.keys()
+            and all(one[name] is two[name] for name in one)
+            and self.warnings == other.warnings
+            and self.price_warnings == other.price_warnings
+            and self.rates == other.rates
         )

@@ -48,7 +48,7 @@ def dump_reusable(reusable: Reusable) -> bytes:
     reusable.let_go()
     # File by file: pickle remembers every object until it ends; for all files at once that is ten times their bytes.
     parts = [[_bytes(entry) for entry in table.items()] for table in (reusable.sources, reusable.mappings)]
-    return _bytes((os.getcwd(), *parts, reusable.warnings))
+    return _bytes((os.getcwd(), *parts, reusable.warnings, reusable.price_warnings, dict(reusable.rates)))
 
 
 def _bytes(value: object) -> bytes:
@@ -62,10 +62,10 @@ def load_reusable(raw: bytes) -> Reusable | None:
     Only classes of the configuration are created; still, never call it with bytes that others can write.
     """
     try:
-        folder, sources, mappings, warnings = _value(raw)
+        folder, sources, mappings, *others = _value(raw)
         if folder != os.getcwd():
             return None
-        return Reusable(dict(map(_value, sources)), dict(map(_value, mappings)), warnings)
+        return Reusable(dict(map(_value, sources)), dict(map(_value, mappings)), *others)
     except UNREADABLE as error:
         raise ValueError(f"not what files came to: {type(error).__name__}: {error}") from None
 
