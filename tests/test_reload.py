@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -153,6 +154,47 @@ async def test_a_change_reverted_right_after_a_signal_is_noticed(tmp_path, looks
                 await looks.get()
 
 
+@pytest.mark.parametrize(
+    ("changed", "missing", "mended"),
+    [
+        ({"gateway.yaml": 'providers: ["providers/*.yaml", "more/*.yaml"]', "more/bemo.yaml": "provider: [\n"}, "", ""),
+        ({"gateway.yaml": 'providers: ["providers/*.yaml", "more/*.yaml"]'}, "more", "more/bemo.yaml"),
+        ({"gateway.yaml": "providers: [providers/acme.yaml, bemo.yaml]"}, "", "bemo.yaml"),
+        ({"providers/acme.yaml": f"shared: ../more/shared.yaml{ACME}"}, "more", "more/shared.yaml"),
+        ({"providers/acme.yaml": f"models_from: ../more/models.yaml{ACME}"}, "more", "more/models.yaml"),
+    ],
+    ids=["a wrong file in a new folder", "no file in it", "a named file", "a shared file", "a models file"],
+)
+async def test_what_a_refused_configuration_names_is_watched(tmp_path, changed, missing, mended):
+    """Whoever mends it may change a file that the running configuration does not have."""
+    async with inprocess(tmp_path, providers={"acme": ACME}, sandbox=False) as app:
+        for name, text in changed.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(text)
+        reloader = app.opened.reloader
+        assert not (await reloader.reload()).ok
+        assert reloader._stamp() == reloader._seen, "the same files are not read twice"
+        if missing:
+            (tmp_path / missing).mkdir()
+        (tmp_path / (mended or "more/bemo.yaml")).write_text("{}")
+        assert reloader._stamp() != reloader._seen
+
+
+async def test_a_mended_permission_and_a_switched_link_are_noticed(tmp_path):
+    """The text's time stays; and the files of two releases may have the same one, as those of reproducible builds."""
+    async with inprocess(tmp_path, providers={"acme": ACME}, sandbox=False) as app:
+        reloader, file = app.opened.reloader, tmp_path / "providers" / "acme.yaml"
+        stamps = [reloader._stamp()]
+        file.chmod(0o600)
+        stamps.append(reloader._stamp())
+        other = tmp_path / "acme.other"
+        other.write_text(file.read_text().replace("acme/one", "acme/two"))
+        os.utime(other, ns=(file.stat().st_mtime_ns,) * 2)
+        file.unlink()
+        file.symlink_to(other)
+        assert len({*stamps, reloader._stamp()}) == 3
+
+
 async def test_a_reload_with_other_watched_folders_runs_once(tmp_path, monkeypatch, looks, caplog):
     monkeypatch.setattr("tollgate.reload._SETTLED_SECONDS", 0.02)
     caplog.set_level("INFO", "tollgate.reload")
@@ -196,7 +238,8 @@ async def test_a_file_that_shrinks_gets_more_time_to_settle(monkeypatch, before,
     """Overwriting a file in place truncates it first, and the first half may be valid."""
     paused, reloads = [], []
     stamps = [
-        frozenset((file, 1 if sizes is before else 2, size) for file, size in sizes.items()) for sizes in (before, now)
+        frozenset((file, 1 if sizes is before else 2, 1, size) for file, size in sizes.items())
+        for sizes in (before, now)
     ]
 
     async def sleep(seconds):
@@ -214,7 +257,7 @@ async def test_a_file_that_shrinks_gets_more_time_to_settle(monkeypatch, before,
 
 
 async def test_a_file_still_being_written_is_read_once_complete(monkeypatch):
-    before, *later = (frozenset({("a", 1, size)}) for size in (9, 10, 11))
+    before, *later = (frozenset({("a", 1, 1, size)}) for size in (9, 10, 11))
     reloads = []
 
     async def reload():
@@ -281,7 +324,7 @@ async def test_files_are_checked_off_the_event_loop(monkeypatch):
 
 async def test_a_failed_look_at_the_files_is_repeated(monkeypatch):
     monkeypatch.setattr("tollgate.reload._LOOK_SECONDS", 0)
-    reloader, reloaded, written = Reloader(LONG_AGO, None), asyncio.Event(), frozenset({("a.yaml", 1, 9)})
+    reloader, reloaded, written = Reloader(LONG_AGO, None), asyncio.Event(), frozenset({("a.yaml", 1, 1, 9)})
     looks = iter(
         [
             OSError(errno.EMFILE, "Too many open files"),

@@ -36,7 +36,8 @@ import math
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from tollgate.config.load import Problem
 
@@ -76,12 +77,14 @@ class TollgateError(Exception):
 
 
 class ConfigErrors(TollgateError):
-    """Every problem found in the configuration files, in file and line order."""
+    """Every problem found in the configuration files, in file and line order. `files`: those of the configuration, also
+    the ones that it names and that are not there; empty if they are not known."""
 
     code = "config_invalid"
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[Problem], files: Iterable[Path] = ()) -> None:
         self.problems = tuple(problems)
+        self.files = tuple(files)
         super().__init__("\n".join(problem.render() for problem in self.problems))
 
 

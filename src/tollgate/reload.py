@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -27,8 +28,9 @@ from tollgate.runtime import Runtime, RuntimeHolder, build_runtime, load_or_repo
 
 log = logging.getLogger("tollgate.reload")
 
-Stamp = frozenset[tuple[str, int, int]]
-"""Watched files: name, time of the last change in nanoseconds, and size."""
+Stamp = frozenset[tuple[str, int, int, int]]
+"""Watched files: name, time of the last change of the text and of anything about the file (both in nanoseconds), size.
+The second shows that a file may be read again, and that a link leads to another one of the same age and size."""
 
 _LOOK_SECONDS = 1.0
 """How often to look for changed files; to stat some fifty files takes well under a millisecond."""
@@ -67,22 +69,27 @@ class Reloader:
         self.state = ReloadState()
         self._seen: Stamp | None = None
         """The files as they were last read; None until the first reload, by a signal, or the first look of `watch`."""
+        self._refused_files: tuple[Path, ...] = ()
+        """The files of the newest configuration while it is refused, also those it names that are not there: whoever
+        mends it may change one that the running configuration does not have."""
 
     async def reload(self) -> ReloadState:
         """Build a runtime off the event loop, and use it. Never raises because of what is in the files."""
         async with self._holder.swapping:
             with contextlib.suppress(OSError):
                 self._seen = await asyncio.to_thread(self._stamp)
+            watched, began = self._watched(), time.time()
             try:
                 building = in_daemon_thread(self._build, "tollgate-reload")  # an import in it may hang
                 runtime = await asyncio.wrap_future(building)
             except Exception as error:  # a mistake of ours must not end the watching
-                return self._refused(error)
+                state = self._refused(error)
+                await self._watch_others(watched, began)
+                return state
             before = self._holder.current
             self._holder.swap(runtime)
-            if self._seen is not None and _watched(before.gateway) != _watched(runtime.gateway):
-                with contextlib.suppress(OSError):
-                    self._seen = await asyncio.to_thread(self._watched_now, self._seen, before.gateway)
+            self._refused_files = ()
+            await self._watch_others(watched, began)
             self._holder.stale = False
             self.state = ReloadState(count=self.state.count + 1)
             log.info("configuration reloaded; providers: %d", len(runtime.gateway.providers))
@@ -93,6 +100,8 @@ class Reloader:
     def _refused(self, error: Exception) -> ReloadState:
         """Keep the running configuration, and log why."""
         self._holder.stale = True
+        if isinstance(error, ConfigErrors) and error.files:
+            self._refused_files = error.files
         problems = error.problems if isinstance(error, ConfigErrors) else ()
         self.state = ReloadState(ok=False, problems=problems, count=self.state.count)
         if isinstance(error, ConfigErrors):  # warnings are logged already
@@ -129,19 +138,27 @@ class Reloader:
     def _as_read(self) -> Stamp:
         """The files as the running configuration has read them. Without those written since then (while the gateway
         started or waited for its database), so that the next look finds them changed."""
-        read_at = self._holder.current.loaded.read_at * 1e9
-        return frozenset(file for file in self._stamp() if file[1] <= read_at)
+        return _older(self._stamp(), self._holder.current.loaded.read_at)
 
-    def _watched_now(self, stamp: Stamp, before: Gateway) -> Stamp:
-        """`stamp`, made of the files watched `before` a reload, for the files watched now. New files get the stamp with
-        which they were read, or the same reload would be done twice."""
-        now, then = _watched(self._holder.current.gateway), _watched(before)
-        kept = {file for file in stamp if now.has(file[0])}
-        return frozenset(kept | {file for file in self._as_read() if not then.has(file[0])})
+    async def _watch_others(self, before: _Watched, began: float) -> None:
+        """After a reload that `began` at this time, change `_seen`, which has the files that were watched `before` it,
+        to the files watched now. New files get the stamp with which they were read, or the same reload would be done
+        twice."""
+        now = self._watched()
+        if self._seen is None or now == before:
+            return
+        with contextlib.suppress(OSError):
+            found = _older(await asyncio.to_thread(self._stamp), began)
+            kept = {file for file in self._seen if now.has(file[0])}
+            self._seen = frozenset(kept | {file for file in found if not before.has(file[0])})
+
+    def _watched(self) -> _Watched:
+        return _watched(self._holder.current.gateway, self._refused_files)
 
     def _build(self) -> Runtime:
         before = self._holder.current
         loaded = load_or_report_all(self._path, environ=self._environ, previous=before.loaded.reusable)
+        self._refused_files = loaded.gateway.files  # until it runs
         loaded = replace(loaded, gateway=self._adjust(loaded.gateway))
         _check_own_files(before.gateway, loaded.gateway)
         earlier = set(before.loaded.warned(datetime.fromtimestamp(before.loaded.read_at, UTC).date()))
@@ -171,13 +188,13 @@ class Reloader:
         """The stamp of every file of the configuration, of new files beside them, and of files that would replace
         built-in ones. Call it off the event loop: the files may be on a slow or hanging disk."""
         found: dict[str, os.stat_result] = {}
-        watched = _watched(self._holder.current.gateway)
+        watched = self._watched()
         for folder in watched.folders:
             found.update(_yaml_files(folder))
         for file in watched.files - found.keys():
             with contextlib.suppress(OSError):
                 found[file] = os.stat(file)
-        return frozenset((file, about.st_mtime_ns, about.st_size) for file, about in found.items())
+        return frozenset((file, about.st_mtime_ns, about.st_ctime_ns, about.st_size) for file, about in found.items())
 
 
 class _Watched(NamedTuple):
@@ -190,15 +207,21 @@ class _Watched(NamedTuple):
         return file in self.files or Path(file).parent in self.folders
 
 
-def _watched(gateway: Gateway) -> _Watched:
-    folders = {file.parent for file in gateway.files} | {gateway.root / "providers", gateway.root / "mappings"}
-    return _Watched(folders, {str(file) for file in (*gateway.files, gateway.root / GATEWAY_FILE)})
+def _watched(gateway: Gateway, refused: tuple[Path, ...]) -> _Watched:
+    files = (*gateway.files, *refused)
+    folders = {file.parent for file in files} | {gateway.root / "providers", gateway.root / "mappings"}
+    return _Watched(folders, {str(file) for file in (*files, gateway.root / GATEWAY_FILE)})
+
+
+def _older(stamp: Stamp, than: float) -> Stamp:
+    """The files that were not changed after this time, in seconds since 1970."""
+    return frozenset(file for file in stamp if max(file[1:3]) <= than * 1e9)
 
 
 def _less(before: Stamp, now: Stamp) -> bool:
     """Whether a file is shorter than before, or gone."""
-    sizes = {file: size for file, _, size in now}
-    return any(size > sizes.get(file, -1) for file, _, size in before)
+    sizes = {file: size for file, *_, size in now}
+    return any(size > sizes.get(file, -1) for file, *_, size in before)
 
 
 def _check_own_files(before: Gateway, now: Gateway) -> None:

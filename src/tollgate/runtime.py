@@ -148,7 +148,7 @@ def load_or_report_all(
     if loaded is not None and not any(problem.level == "error" for problem in problems):
         return loaded
     more = compile_files(loaded).problems if loaded is not None else ()
-    raise ConfigErrors(in_order([*problems, *more]))
+    raise ConfigErrors(in_order([*problems, *more]), loaded.gateway.files if loaded is not None else ())
 
 
 class _Build:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from tollgate.config.cross_checks import check_across
 from tollgate.config.file_reader import FileReader, needed_mappings
-from tollgate.config.files import GATEWAY_FILE, gateway_file, mapping_files, provider_files
+from tollgate.config.files import GATEWAY_FILE, gateway_file, mapping_files, provider_files, unmatched
 from tollgate.config.gateway import read_settings, secrets_dir, store_reference
 from tollgate.config.load import Document, Map, Mark, Problem, read_text
 from tollgate.config.model import Gateway
@@ -181,6 +181,8 @@ class _Loading:
         secrets, settings = self.settings(referred)
         providers = self.provider_files.providers(files, secrets, self.unread_names(referred))
         mappings = self.mappings(None if self.everything else needed_mappings(providers))
+        if self.files.has_errors:
+            self.files.named += unmatched(self.root, self.folder)
         gateway = replace(
             settings,
             providers=MappingProxyType({p.name: p for p in providers}),

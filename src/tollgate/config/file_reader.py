@@ -30,7 +30,8 @@ class FileReader:
         self._shared: dict[Path, Document] = {}
         self.problems: list[Problem] = []
         self.named: list[Path] = []
-        """Every file of the configuration, in the order of reading; a file may be listed twice."""
+        """Every file of the configuration in the order of reading, and after a mistake also those it names that are not
+        there; a file may be listed twice."""
         self.paths: dict[str, Path] = {}
         """The files that were read, by their names in messages."""
         self.sound = True

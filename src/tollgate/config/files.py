@@ -112,6 +112,12 @@ def mapping_files(document: Document, root: Map, folder: Path) -> tuple[list[Pat
     return own + of_ours, [*_missing(document, root, found, "mappings"), *_passed_over(folder, found)]
 
 
+def unmatched(root: Map, folder: Path) -> list[Path]:
+    """The names and patterns of a gateway file's tree that match nothing: what they mean may come."""
+    named = (matches(folder, Fields(root).texts(key)) for key in ("providers", "mappings"))
+    return [folder / pattern for found in named for pattern, files in found.items() if not files]
+
+
 def _passed_over(folder: Path, patterns: Iterable[str]) -> list[Problem]:
     """Problems with what a pattern seems to mean and that is not read: broken links, folders, files that do not end in
     `.yaml`, and all of a folder that must not be read."""

@@ -123,14 +123,23 @@ def read_whole(path: Path) -> Document:
     return document
 
 
+def absent(tree: Map, key: str, folder: Path) -> list[Path]:
+    """The files named under a key of a provider's tree that are not there."""
+    return [path for _, _, path in _named(tree, key, folder) if not path.is_file()]
+
+
+def _named(tree: Map, key: str, folder: Path) -> list[tuple[Node, str, Path]]:
+    """The files named under a key: the node, the name, and the path."""
+    names = ((item, text_in(item)) for item in one_or_many(tree.get(key)))
+    return [(node, name, Path(os.path.normpath(folder / name))) for node, name in names if name is not None]
+
+
 def _read(document: Document, tree: Map, key: str, folder: Path, read: Read) -> tuple[list[Document], list[Problem]]:
     """The documents of the files named under a key, and problems with the names."""
     others, problems = [], []
-    names = [(item, name) for item in one_or_many(tree.get(key)) if (name := text_in(item)) is not None]
-    for index, (node, name) in enumerate(names):
-        path = folder / name
+    for index, (node, name, path) in enumerate(_named(tree, key, folder)):
         if path.is_file():
-            others.append(read(Path(os.path.normpath(path))))
+            others.append(read(path))
         else:
             message, where = f'found no file "{name}"', f"{key}[{index}]"
             problems.append(document.problem(node, message, path=where, hint="relative to this file"))

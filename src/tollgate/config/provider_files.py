@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tollgate.config.file_reader import EXAMPLES, FileReader
-from tollgate.config.included import include, share
+from tollgate.config.included import absent, include, share
 from tollgate.config.load import Document, List, Map, Node
 from tollgate.config.model import Provider
 from tollgate.config.provider import SECRET_PLACES, read_provider
@@ -70,8 +70,11 @@ class ProviderFiles:
 
     def _with_shared(self, document: Document) -> Map | None:
         """The checked tree of a provider's file, merged with its shared files."""
-        problems, whole = share(document, self._files.paths[document.file].parent, self._files.read_shared)
+        folder = self._files.paths[document.file].parent
+        problems, whole = share(document, folder, self._files.read_shared)
         self._files.problems += problems
+        if problems and isinstance(document.root, Map):
+            self._files.named += absent(document.root, "shared", folder)
         if problems or not whole:
             self._files.sound = False
         return self._files.shaped(document, "provider") if whole else None
@@ -143,6 +146,8 @@ class ProviderFiles:
         folder = self._files.paths[document.file].parent
         tree, problems = include(document, tree, folder, self._files.read, self._files.shaped)
         self._files.problems += problems
+        if problems:
+            self._files.named += absent(tree, "models_from", folder)
         return tree
 
 
