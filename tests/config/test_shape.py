@@ -138,3 +138,18 @@ def test_invalid_parts_are_removed_and_the_rest_is_kept() -> None:
     _, root = check_shape(document, "provider")
     assert list(root.entries) == ["provider", "models", "proxy"]
     assert list(root.entries["models"].entries["a/b"].entries) == ["name"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('models: {"acme/large\\n": {}}', 'found "acme/large ", wanted a canonical id vendor/model'),
+        ('models: {acme/large: {aliases: ["large\\n"]}}', 'found "large ", wanted a name without blanks'),
+        ('models: {acme/large: {price: {currency: "USD\\n"}}}', "wanted a currency code of three capital letters"),
+    ],
+)
+def test_a_name_with_a_line_break_at_its_end_is_none(text: str, message: str) -> None:
+    """Python's `$` also matches before it. A list of models may have such an id."""
+    document = read_text(f"provider: acme\nspeaks: {{chat: /c}}\nurl: https://acme.example\n{text}\n", "acme.yaml")
+    problems, _ = check_shape(document, "provider")
+    assert len(problems) == 1 and message in problems[0].render(source=False)

@@ -100,7 +100,7 @@ def _best_offers(facts: Any, source: Source, left_out: list[str]) -> dict[str, d
             or not source.takes(offer["id"], upstream)
         ):
             continue
-        if not re.match(CANONICAL_ID, offer["id"]):
+        if not re.fullmatch(CANONICAL_ID, offer["id"]):
             left_out.append(f"{offer['id']}: no canonical id of the form vendor/model")
             continue
         if not offer.get("pricing"):

@@ -11,7 +11,7 @@ from tollgate.config.schema import BIND
 
 def read_address(value: str, *, unix: bool = True) -> str:
     """The same address; `BadParameter` (exit code 2) if it is invalid."""
-    known = re.match(BIND, value) is not None and (unix or not value.startswith("unix:"))
+    known = re.fullmatch(BIND, value) is not None and (unix or not value.startswith("unix:"))
     if not known or (not value.startswith("unix:") and int(value.rpartition(":")[2]) > 65535):
         raise click.BadParameter(
             f'"{value}" is no address; wanted host:port, [v6]:port{", :port or unix:/path" if unix else " or :port"}'

@@ -29,7 +29,7 @@ def instance_name(_context: click.Context, _parameter: click.Parameter, value: s
     """The same name; `BadParameter` (exit code 2) if a file name cannot contain it."""
     from tollgate.config.schema import INSTANCE
 
-    if value is not None and not re.match(INSTANCE, value):
+    if value is not None and not re.fullmatch(INSTANCE, value):
         raise click.BadParameter(f'"{value}" is no name of a gateway; wanted letters, digits, - and _')
     return value
 

@@ -27,6 +27,13 @@ def compile_accept(schema: dict[str, Any]) -> Test:
     return _Compiling(schema).test(schema)
 
 
+def compiled_pattern(pattern: str) -> re.Pattern[str]:
+    """A `pattern` of a schema, in which a `$` at the end is the end of the text. To Python it is also the place before
+    a line break there, so that "acme/large\\n" would be a canonical id."""
+    at_end = pattern.endswith("$") and not pattern.endswith(r"\$")
+    return re.compile(pattern[:-1] + r"\Z" if at_end else pattern)
+
+
 class _Compiling:
     """One schema while it is compiled; each `$ref` is compiled once."""
 
@@ -62,7 +69,7 @@ class _Compiling:
             case "enum":
                 return _among(value)
             case "pattern":
-                found = re.compile(value).search
+                found = compiled_pattern(value).search
                 return _text(lambda text: found(text) is not None)
             case "format" if value == "regex":
                 return _text(_compiles)
@@ -96,7 +103,7 @@ class _Compiling:
         names = words.get("propertyNames")
         if names is not None and set(names) - _DESCRIPTIVE != {"pattern"}:
             raise NotImplementedError
-        fits = re.compile(names["pattern"]).search if names is not None else None
+        fits = compiled_pattern(names["pattern"]).search if names is not None else None
         required = tuple(words.get("required", ()))
         least = words.get("minProperties", 0)
 

@@ -14,7 +14,7 @@ from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from tollgate.config.accept import Test, compile_accept
+from tollgate.config.accept import Test, compile_accept, compiled_pattern
 from tollgate.config.gateway_schema import gateway_schema
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, find, plain
 from tollgate.config.provider_schema import models_schema, provider_schema, shared_schema
@@ -109,9 +109,15 @@ def _accepts(kind: Kind) -> Test:
 
 @cache
 def _validator(kind: Kind) -> Draft202012Validator:
-    from jsonschema import Draft202012Validator  # 60 ms to import, wanted only when something is wrong
+    # 60 ms to import, wanted only when something is wrong
+    from jsonschema import Draft202012Validator, ValidationError
+    from jsonschema.validators import extend
 
-    return Draft202012Validator(SCHEMAS[kind]())
+    def pattern(_validator: object, wanted: str, value: object, _schema: object) -> Iterator[ValidationError]:
+        if isinstance(value, str) and not compiled_pattern(wanted).search(value):
+            yield ValidationError("another text")
+
+    return cast("Draft202012Validator", extend(Draft202012Validator, {"pattern": pattern})(SCHEMAS[kind]()))
 
 
 def _leaves(error: ValidationError) -> Iterator[ValidationError]:
@@ -161,7 +167,8 @@ def _problems(document: Document, root: Map, error: ValidationError) -> Iterator
             key = str(error.instance)
             mark = node.keys.get(key, node.mark) if isinstance(node, Map) else node.mark
             wanted = schema.get("wanted", "another name")
-            yield problem(mark, f'found "{key[:_MAX_SHOWN]}", wanted {wanted}'), (*path, key)
+            shown = key[:_MAX_SHOWN].replace("\n", " ")
+            yield problem(mark, f'found "{shown}", wanted {wanted}'), (*path, key)
         case "minItems" | "minProperties":
             kind = "list" if isinstance(node, List) else "map"
             yield problem(node, f"found an empty {kind}, wanted at least one entry"), path
