@@ -241,6 +241,16 @@ async def test_an_invalid_entry_is_skipped(scene):
     assert len(scene.discoverer.states["acme"].skipped) == 1
 
 
+@pytest.mark.parametrize("entry", [{"id": "two\nlines"}, {"id": "end\n"}, {"id": "\x1b[2J"}, {"a\nb": 1}])
+async def test_an_entry_writes_no_line_of_its_own_into_the_log(scene, caplog, entry):
+    scene.lists.models.append({**entry, "cost": "1"})
+    await scene.discoverer.refresh()
+    assert scene.ids() == ["acme/one", "acme/written"]
+    (message,) = (line for line in caplog.messages if "left out" in line)
+    _, second = message.split("\n")
+    assert second.isprintable() and "id for an entry with the fields" in second
+
+
 async def test_skipped_entries_are_logged_when_they_change(scene, caplog):
     caplog.set_level("INFO", "tollgate.discovery")
 
@@ -323,6 +333,20 @@ async def test_a_reload_keeps_discovered_models_and_refreshes_only_changed_files
     assert (await reloader.reload()).ok
     await scene.discoverer.refresh()
     assert scene.ids() == ["acme/new-one", "acme/written"]
+
+
+async def test_a_list_that_failed_is_requested_again_after_a_reload(scene):
+    """The operator has renewed the key; the next attempt may be an hour away."""
+    scene.lists.status = 401
+    await scene.discoverer.refresh()
+    await scene.discoverer.refresh()
+    assert scene.lists.asked == 1
+    scene.environ["ACME_KEY"] = "sk-renewed"
+    assert (await Reloader(scene.holder, scene.folder, environ=scene.environ).reload()).ok
+    scene.lists.status = 200
+    await scene.discoverer.refresh()
+    assert (scene.ids(), scene.health.alarms()) == (["acme/one", "acme/written"], [])
+    assert scene.lists.keys == ["Bearer sk-canary", "Bearer sk-renewed"]
 
 
 async def test_a_provider_added_by_a_reload_is_discovered_soon(scene):

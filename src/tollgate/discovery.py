@@ -65,6 +65,9 @@ class ListState:
     due: float = 0.0
     failures: int = 0
     source: object = field(default=None, repr=False)
+    """The provider's document that it was requested with."""
+    configuration: object = field(default=None, repr=False)
+    """What was loaded then."""
 
 
 class Discoverer:
@@ -120,14 +123,17 @@ class Discoverer:
 
     def _is_due(self, name: str, discovery: Discovery, now: float) -> bool:
         state = self.states.get(name)
-        # the provider's file changed: what it says of its list may be new
-        return state is None or now >= state.due or state.source is not discovery.provider.document
+        if state is None or now >= state.due:
+            return True
+        # A changed file may say something else of its list, and any reload may mend what failed: the key, the proxy.
+        reloaded = state.configuration is not self._holder.current.loaded
+        return state.source is not discovery.provider.document or bool(state.problem) and reloaded
 
     async def _refresh_one(self, name: str, discovery: Discovery) -> bool:
         """Request one list; True when it differs from the one in force."""
         state = self.states.setdefault(name, ListState())
         now = asyncio.get_running_loop().time()
-        state.source = discovery.provider.document
+        state.source, state.configuration = discovery.provider.document, self._holder.current.loaded
         try:
             models, problems = await asyncio.to_thread(discovery.read, *await self._pages(discovery))
             if problems and not models:

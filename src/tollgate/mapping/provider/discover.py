@@ -94,10 +94,11 @@ class Discovery:
                 problems.append(self._problem(str(failure)))
                 continue
             name = fields.pop("id", None) if isinstance(fields, dict) else None
-            if isinstance(name, str) and name:
+            if isinstance(name, str) and name and name.isprintable():
                 made.setdefault(name, fields)
             else:
-                problems.append(self._problem(f"found no id for an entry with {_fields(entry)}, wanted a text"))
+                kind = "an unprintable" if isinstance(name, str) and name else "no"
+                problems.append(self._problem(f"found {kind} id for an entry with {_fields(entry)}, wanted a text"))
         if len(entries) > MAX_MODELS:
             problems.append(
                 self._problem(f"found {len(entries)} entries, wanted at most {MAX_MODELS}: the others are left out")
@@ -175,7 +176,9 @@ def _fields(entry: Any) -> str:
     """The names of an entry's fields, which help to find a mistake in the template; never its values."""
     if not isinstance(entry, dict):
         return "no fields"
-    return f"the fields {', '.join(str(key)[:40] for key in list(entry)[:6])}" if entry else "no fields"
+    names = (str(key)[:40] for key in list(entry)[:6])
+    shown = ", ".join(name if name.isprintable() else ascii(name) for name in names)  # it goes to the log
+    return f"the fields {shown}" if entry else "no fields"
 
 
 def compile_discovery(
