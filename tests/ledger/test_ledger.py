@@ -248,6 +248,17 @@ async def test_a_hold_without_others_is_reduced_to_the_balance(alice_in_either: 
         assert hold.amount == 1
 
 
+async def test_tokens_are_corrected_by_the_limit_that_the_key_has_now(alice_in_either: Alice) -> None:
+    ledger = alice_in_either.ledger
+    before = await ledger.update_key(alice_in_either.key.id, tpm=1000)
+    await ledger.admit(before, 500)
+    now = await ledger.update_key(before.id, tpm=1_000_000)
+    ledger.used_tokens(before, 900, 500)
+    left = (await ledger.admit(now, 1)).tokens
+    assert left is not None
+    assert 499_000 < left.remaining < 600_000, "half of the minute, less 400 tokens"
+
+
 async def test_the_minimum_balance_is_inclusive(alice_in_either: Alice) -> None:
     ledger = alice_in_either.ledger
     await ledger.record(row(cost="9.99"))

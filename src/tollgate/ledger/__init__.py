@@ -198,8 +198,10 @@ class Ledger(Administration):
         return self.concurrency.occupy(key)
 
     def used_tokens(self, key: KeyRecord, tokens: int, counted: int) -> None:
-        """Correct the rate limit to the tokens really used; `counted` is what `admit` was given."""
-        self.limits.settle(key, counted, tokens)
+        """Correct the rate limit to the tokens really used; `counted` is what `admit` was given. The key may have got
+        another limit since: the old one would make the bucket smaller for a moment, and the tokens many times more."""
+        if key.tpm is not None:
+            self.limits.settle(self._memory.keys.get(key.id, key), counted, tokens)
 
     def record(self, row: UsageRow, hold: Hold | None = None) -> asyncio.Future[None]:
         """Charge one row and store it, once for each request id, however often this is called. The charge is made at

@@ -109,8 +109,9 @@ class SharedLedger(Ledger):
         return Limits(_window(key.rpm, answer["requests"]), _window(key.tpm, answer["tokens"]))
 
     def used_tokens(self, key: KeyRecord, tokens: int, counted: int) -> None:
-        if key.tpm is not None and tokens != counted:
-            self._backend.rounds.correct(key.account_id, {"key": key.id, "tpm": key.tpm, "more": tokens - counted})
+        tpm = self._memory.keys.get(key.id, key).tpm
+        if key.tpm is not None and tpm is not None and tokens != counted:
+            self._backend.rounds.correct(key.account_id, {"key": key.id, "tpm": tpm, "more": tokens - counted})
 
     def _write(self, row: UsageRow, event: bytes) -> asyncio.Future[None]:
         return self._backend.rounds.row(row.account_id, event)
