@@ -252,6 +252,24 @@ async def test_an_account_without_credits_is_rejected_before_its_body_is_read(ap
     assert (reply.status_code, found) == (403, body)
 
 
+@pytest.mark.parametrize("path", [*ENDPOINTS.values(), "/v1/messages/count_tokens", "/v1/images/mcp"])
+@pytest.mark.parametrize(
+    ("change", "status"), [({"revoked": True}, 401), ({"endpoints": ("none",)}, 403)], ids=["revoked", "restricted"]
+)
+async def test_a_key_that_is_revoked_or_restricted_while_the_body_arrives_is_refused(app, path, change, status):
+    ledger = app.services.ledger
+    made, key = await ledger.create_key("default")
+
+    async def body():
+        yield b"{"
+        await ledger.update_key(made.id, **change)
+        yield b"}"
+
+    headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+    reply = await app.http.post(path, content=body(), headers=headers)
+    assert reply.status_code == status, reply.text
+
+
 @pytest.mark.parametrize("dialect", ENDPOINTS)
 async def test_a_draining_gateway_answers_503(app, dialect):
     app.services.draining = True

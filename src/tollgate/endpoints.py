@@ -78,8 +78,9 @@ async def _inbound(request: Request, dialect: str, limit: int, *, spends: bool =
     apply."""
     services = request.services
     key = authenticate(services.ledger, request.headers)
+    endpoint = "messages" if dialect == "count_tokens" else dialect
     if key.restricted:
-        _restrict(request, key, "messages" if dialect == "count_tokens" else dialect, slot=spends)
+        _restrict(request, key, endpoint, slot=spends)
     services.ledger.require_ready()
     if spends:
         services.ledger.require_credits(key)
@@ -90,6 +91,10 @@ async def _inbound(request: Request, dialect: str, limit: int, *, spends: bool =
     body = await read_body(request.receive, request.headers, limit, place)
     if "content-encoding" in request.headers:
         body = await unpacked(body, request.headers, limit, place)
+    if not services.ledger.is_current(key):  # a body may take minutes: a key that was revoked meanwhile is refused
+        key = authenticate(services.ledger, request.headers)
+        if key.restricted:
+            _restrict(request, key, endpoint, slot=spends and request.responder.slot is None)
     request.responder.watch_client(request.scope)
     query = request.scope.get("query_string", b"").decode("latin-1")
     return Inbound(dialect, key, body, request.headers, request.request_id, query, place)

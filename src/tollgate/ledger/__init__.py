@@ -169,6 +169,10 @@ class Ledger(Administration):
         expired."""
         return self._memory.find_key(secret)
 
+    def is_current(self, key: KeyRecord) -> bool:
+        """Whether a key that was found is still as it was then: neither revoked nor changed."""
+        return self._memory.keys.get(key.id) is key
+
     def balance(self, account_id: str) -> Decimal:
         """Credits granted minus the sum of recorded costs."""
         return self._memory.balance(account_id)

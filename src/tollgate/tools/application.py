@@ -78,6 +78,8 @@ class ToolsApp:
             limit = self._server.max_small_body_bytes
             packed = await read_body(receive, headers, limit, place)
             body = await unpacked(packed, headers, limit, place)
+            if not self.services.ledger.is_current(key):  # a key that was revoked while the body came is refused
+                key = self._admit(scope, headers)
             return await self._post(scope, headers, Caller(key, answer.request_id), body, receive, answer)
         except TollgateError as error:
             self.services.metrics.refused[error.code] += 1
