@@ -67,6 +67,21 @@ async def test_credits_are_granted_once_and_taken_back(app, operator, alice):
     ), "the typed values are kept"
 
 
+@pytest.mark.parametrize("page", ["/operator/accounts/alice/grant", "/keys"])
+async def test_a_form_that_is_refused_while_the_disk_is_full_works_when_it_is_sent_again(
+    app, operator, alice, monkeypatch, page
+):
+    once = await operator.field(page.removesuffix("/grant"), "once")
+    ledger = app.services.ledger
+    keys = len(await ledger.list_keys())
+    outage = ledger._backend.journal.outage
+    monkeypatch.setattr(outage, "reason", "disk full")
+    assert (await operator.post(page, once=once, amount="5")).status_code == 503
+    monkeypatch.setattr(outage, "reason", "")
+    assert "again" not in (await operator.post(page, once=once, amount="5")).headers.get("location", "")
+    assert (app.balance("alice"), len(await ledger.list_keys())) in ((Decimal(15), keys), (Decimal(10), keys + 1))
+
+
 async def test_a_sign_in_link_for_another_account_is_shown_once(operator, alice, browser):
     reply = await operator.post("/operator/accounts/alice/link")
     link = next(word for word in text_of(reply).split() if "/dashboard/link/" in word).partition("/dashboard")[2]

@@ -32,6 +32,7 @@ async def show(visit: Visit) -> Response:
 async def create(visit: Visit) -> Response:
     """Create a key and show its secret, this once. If the same form is sent again, only the list is shown."""
     form = _read_form(visit.form)
+    visit.ledger.require_ready()  # before the form counts as sent: it is sent again when the disk has room
     if await visit.sent_again():
         return visit.to("/keys", done="again")
     try:

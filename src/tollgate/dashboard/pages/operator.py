@@ -47,6 +47,7 @@ async def grant(visit: Visit) -> Response:
     """Grant credits or take them back; a reload of the answer does not repeat it."""
     name = visit.argument("account")
     await visit.ledger.get_account(name)
+    visit.ledger.require_ready()  # before the form counts as sent: it is sent again when the disk has room
     if await visit.sent_again():
         return visit.to(f"/operator/accounts/{name}", done="again")
     try:
