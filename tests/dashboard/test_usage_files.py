@@ -132,3 +132,17 @@ async def test_an_unchanged_damaged_file_is_read_again_after_a_minute(files, tmp
     files._damaged[path] = path.stat().st_mtime_ns, now + 60
     for now, left_out in ((1059.0, [path]), (1061.0, [])):
         assert files._left_out() == left_out
+
+
+def test_a_file_that_is_removed_because_of_its_age_before_it_is_read_is_left_out(tmp_path, files, monkeypatch):
+    old = tmp_path / "2026-11-22" / "06.duckdb"
+    old.parent.mkdir()
+    old.touch()
+    run = files._run_sql
+
+    def run_late(*arguments):
+        old.unlink(missing_ok=True)
+        return run(*arguments)
+
+    monkeypatch.setattr(files, "_run_sql", run_late)
+    assert files.query(Filters(), "SELECT count(*) FROM usage") == [(0,)]

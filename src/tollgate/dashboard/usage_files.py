@@ -36,6 +36,9 @@ _SECONDS = 30.0
 """A query that takes longer is refused, with the advice to ask for less."""
 _INTERRUPT_AGAIN_SECONDS = 0.01
 _MOST_WAITING = 32
+_TRIES = 3
+"""How often a query is tried whose files are gone before it opens them: those of a day that is too old to keep are
+removed one after the other."""
 
 
 class UsageFiles:
@@ -86,7 +89,13 @@ class UsageFiles:
             self._waiting -= 1
 
     def query(
-        self, filters: Filters, statement: str, values: list[object] | None = None, *, copy_to: str = ""
+        self,
+        filters: Filters,
+        statement: str,
+        values: list[object] | None = None,
+        *,
+        copy_to: str = "",
+        tries: int = _TRIES,
     ) -> list[tuple[Any, ...]]:
         """Run `statement` (the rest of a WITH that has `usage`) on a connection of its own, on this thread."""
         left_out = self._left_out()
@@ -102,13 +111,13 @@ class UsageFiles:
             if too_many_open(error):
                 raise Unavailable("this reads more files than may be open now; choose a shorter time") from None
             found = damaged_files(self.directory, filters, left_out)
-            if not found:
+            if not found and (tries == 1 or not isinstance(error, duckdb.IOException)):
                 raise
         for path in found:
             log.error("%s", damage(self.directory, path))
             with contextlib.suppress(OSError):
                 self._damaged[path] = path.stat().st_mtime_ns, time.monotonic() + _BELIEVED_SECONDS
-        return self.query(filters, statement, values, copy_to=copy_to)
+        return self.query(filters, statement, values, copy_to=copy_to, tries=tries if found else tries - 1)
 
     def _left_out(self) -> list[Path]:
         """The damaged files. One that was changed or is gone is read again, and every one after a minute."""
