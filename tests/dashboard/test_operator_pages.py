@@ -99,6 +99,17 @@ async def test_operators_change_other_roles_but_not_their_own(app, operator, ali
     assert (await operator.get("/operator/accounts")).status_code == 404
 
 
+async def test_a_new_name_does_not_bring_back_the_role_that_another_operator_took(app, operator, alice):
+    ledger = app.services.ledger
+    page = "/operator/accounts/alice"
+    await ledger.update_account("alice", role="operator")
+    shown = {name: await operator.field(page, name) for name in ("shown_name", "shown_role")}
+    await ledger.update_account("alice", role="user")
+    assert (await operator.post(page + "/change", name="May", role="operator", **shown)).status_code == 303
+    changed = await ledger.get_account("alice")
+    assert (changed.name, changed.role) == ("May", "user")
+
+
 async def test_an_operator_revokes_a_key_only_on_the_page_of_its_account(app, operator, alice):
     secret = await alice.make_key(name="laptop")
     key = app.services.ledger.find_key(secret)

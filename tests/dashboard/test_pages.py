@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import html
 import io
 import json
 import re
@@ -195,6 +196,20 @@ async def test_changing_one_limit_keeps_the_others(app, alice):
     changed = app.services.ledger.find_key(secret)
     assert (changed.rpm, changed.cap_window, changed.spend_cap) == (5, "day", Decimal(2))
     assert abs((changed.expires_at - key.expires_at).total_seconds()) < 60
+
+
+async def test_a_key_form_keeps_what_was_changed_after_it_was_shown(app, alice):
+    ledger = app.services.ledger
+    key = ledger.find_key(await alice.make_key(name="laptop", cap="10"))
+    page = f"/keys/{key.id}"
+    typed = {"name": "desk", "models": "all", "cap": "10", "window": "total", "shown": await alice.field(page, "shown")}
+    expires = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
+    await ledger.update_key(key.id, spend_cap=Decimal(2), expires_at=expires)  # as `tollgate keys change` does
+    wrong = await alice.post(page, **typed, rpm="many")
+    assert html.unescape(re.search('name="shown" value="([^"]*)"', wrong.text)[1]) == typed["shown"]
+    assert (await alice.post(page, **typed, rpm="5")).status_code == 303
+    changed = await ledger.get_key(key.id)
+    assert (changed.name, changed.spend_cap, changed.expires_at, changed.rpm) == ("desk", 2, expires, 5)
 
 
 async def test_restrictions_are_shown_in_normalized_form(app, alice):

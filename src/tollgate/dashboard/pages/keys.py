@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 
+import orjson
 from starlette.responses import Response
 
 from tollgate import accounts
@@ -56,15 +57,19 @@ async def one(visit: Visit) -> Response:
 
 
 async def change(visit: Visit) -> Response:
-    """Set the key's limits to those of the form. An expiry that the form has as it was shown stays: otherwise a new
-    name would make an expired key valid again."""
+    """Set the limits in which the form differs from what it showed. Those that somebody else changed meanwhile stay,
+    and so does an expiry: otherwise a new name would make an expired key valid again."""
     view = await _mine(visit)
     form = _read_form(visit.form)
-    unchanged = form.expires.strip() == _as_typed(view).expires
-    changed = replace(form, expires="") if unchanged else form
-    only = [each.name for each in fields(KeyForm) if each.name != "expires"] if unchanged else []
+    shown = _read_shown(visit.form["shown"]) or _as_typed(view)
+    changed = {
+        each.name: getattr(form, each.name)
+        for each in fields(KeyForm)
+        if getattr(form, each.name) != getattr(shown, each.name)
+    }
     try:
-        await accounts.change_key(visit.ledger, view.key.id, changed, only)
+        if changed:
+            await accounts.change_key(visit.ledger, view.key.id, KeyForm(**changed), changed)
     except BadRequest as error:
         return await _detail(visit, view, form, error)
     return visit.to(f"/keys/{view.key.id}", done="saved")
@@ -112,6 +117,7 @@ async def _detail(visit: Visit, view: KeyView, form: KeyForm, error: BadRequest 
         status=400 if error else 200,
         view=view,
         form=form,
+        shown=visit.form["shown"] or orjson.dumps(_as_typed(view)).decode(),
         error=error,
         chart=chart,
         sums=report.all(),
@@ -123,10 +129,18 @@ async def _detail(visit: Visit, view: KeyView, form: KeyForm, error: BadRequest 
 
 def _read_form(form: Form) -> KeyForm:
     return KeyForm(
-        **{each.name: form[each.name] for each in fields(KeyForm) if each.name not in ("window", "strict")},
+        **{each.name: form[each.name].strip() for each in fields(KeyForm) if each.name not in ("window", "strict")},
         window=form["window"] or "total",
         strict=form["strict"] == "yes",
     )
+
+
+def _read_shown(text: str) -> KeyForm | None:
+    """The limits that a form showed, from its hidden field; None if it has none."""
+    try:
+        return KeyForm(**orjson.loads(text))
+    except (orjson.JSONDecodeError, TypeError):
+        return None
 
 
 def _as_typed(view: KeyView) -> KeyForm:

@@ -58,15 +58,18 @@ async def grant(visit: Visit) -> Response:
 
 
 async def change(visit: Visit) -> Response:
-    """Name and role. Operators cannot remove their own role, so that one always remains."""
-    name, role = visit.argument("account"), visit.form["role"] or "user"
+    """Name and role, where the form differs from what it showed: what another operator changed meanwhile stays.
+    Operators cannot remove their own role, so that one always remains."""
+    account, form = visit.argument("account"), visit.form
+    name = None if form.get("shown_name") == form["name"] else form["name"]
+    role = None if form.get("shown_role") == form["role"] else form["role"] or "user"
     try:
-        if name == visit.me.id and role != "operator":
+        if account == visit.me.id and role == "user":
             raise BadRequest("this is your own account; another operator has to change its role", "role")
-        await service.change_account(visit.ledger, name, visit.form["name"], role)
+        await service.change_account(visit.ledger, account, name, role)
     except BadRequest as error:
         return await _detail(visit, error)
-    return visit.to(f"/operator/accounts/{name}", done="saved")
+    return visit.to(f"/operator/accounts/{account}", done="saved")
 
 
 async def link(visit: Visit) -> Response:
