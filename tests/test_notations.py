@@ -24,6 +24,8 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
         ("1y", NOW + timedelta(days=365)),
         ("2026-11-21", datetime(2026, 11, 22, tzinfo=UTC)),
         ("2027-01-31", datetime(2027, 2, 1, tzinfo=UTC)),
+        ("20270131", datetime(2027, 2, 1, tzinfo=UTC)),
+        ("2027-W04-7", datetime(2027, 2, 1, tzinfo=UTC)),
         ("2027-01-31T10:00", datetime(2027, 1, 31, 10, tzinfo=UTC)),
         ("2027-01-31T10:00+02:00", datetime(2027, 1, 31, 8, tzinfo=UTC)),
     ],

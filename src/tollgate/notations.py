@@ -6,7 +6,7 @@ Every parser raises `BadRequest` with the text, what is expected, and the name o
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from ipaddress import ip_network
 
@@ -46,7 +46,7 @@ def read_expiry(text: str, now: datetime | None = None) -> datetime | None:
         if (span := read_span(entered)) is not None:
             return (now + span).replace(microsecond=0)
         moment = datetime.fromisoformat(text.strip())
-        if len(entered) == len("2027-01-31"):
+        if _is_day(text.strip()):
             moment += timedelta(days=1)
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except OverflowError:
@@ -60,6 +60,15 @@ def read_expiry(text: str, now: datetime | None = None) -> datetime | None:
     if moment <= now:
         raise BadRequest(f'expiry is "{text[:QUOTED]}", which is over already', "expires")
     return moment
+
+
+def _is_day(text: str) -> bool:
+    """Whether an ISO time is only a day: 2027-01-31, 20270131 or 2027-W04-7."""
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def read_span(text: str) -> timedelta | None:
