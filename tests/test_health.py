@@ -163,6 +163,16 @@ def test_a_reload_drops_removed_routes_and_keeps_the_others(health):
     assert health.cooling_until("a/x", "a") == 0, "a route that returns under the same name starts anew"
 
 
+@pytest.mark.parametrize("again", [("b",), ("a", "b")], ids=["gone", "back"])
+def test_a_request_that_began_before_a_reload_raises_no_alarm_of_a_provider_that_it_removed(health, again):
+    health.keep({"b/x"}, {"b"})
+    health.keep({f"{name}/x" for name in again}, {*again})
+    fail(health, 3, "a/x", "a", alarm="key")
+    health.alarmed("a", "balance", "empty")
+    assert [name for name, _ in health.alarms()] == (["a", "a"] if "a" in again else [])
+    assert bool(health.cooling()) == ("a" in again)
+
+
 def test_a_failing_route_is_logged_occasionally_and_always_at_debug_level(health, clock, caplog):
     log = logging.getLogger("tollgate.test")
     caplog.set_level(logging.DEBUG, "tollgate.test")

@@ -135,6 +135,8 @@ class Health:
         self._alarms: dict[tuple[str, AlarmKind], Alarm] = {}
         self._alarmed_at: dict[str, float] = {}
         """Clock time of each provider's last alarm."""
+        self._configured: Collection[str] | None = None
+        """The providers since the last reload; None before the first."""
         self._own = RouteHealth("", "")
         """Failures to connect that are due to our own machine."""
 
@@ -185,6 +187,8 @@ class Health:
         """The route failed. It cools down for `retry_after` seconds if that is given, or after several failures in a
         row. An `alarm` cools down the whole provider at once, since all its routes share the key, the balance and the
         proxy. Returns True if the alarm is new."""
+        if self._is_removed(provider):
+            return False
         settings, now = self.settings, self.now()
         health = self._of(route, provider)
         health.failures += 1
@@ -204,7 +208,10 @@ class Health:
         return self.alarmed(provider, alarm, message)
 
     def alarmed(self, provider: str, alarm: AlarmKind, message: str) -> bool:
-        """A call to the provider failed for a reason that only the operator can fix. Returns True if that is new."""
+        """A call to the provider failed for a reason that only the operator can fix. Returns True if that is new. A
+        provider that a reload removed gets no alarm any more: no request could end it."""
+        if self._is_removed(provider):
+            return False
         self._alarmed_at[provider] = self.now()
         known = self._alarms.get((provider, alarm))
         if known is None:
@@ -251,11 +258,15 @@ class Health:
         return {name: seconds for name, seconds in sorted(left.items()) if seconds > 0}
 
     def keep(self, routes: Collection[str], providers: Collection[str]) -> None:
-        """Forget routes and providers that a reload removed."""
+        """Forget routes and providers that a reload removed. Requests that began before it may still fail there."""
+        self._configured = frozenset(providers)
         self._routes = {name: health for name, health in self._routes.items() if name in routes}
         self._providers = {name: until for name, until in self._providers.items() if name in providers}
         self._alarms = {key: alarm for key, alarm in self._alarms.items() if key[0] in providers}
         self._alarmed_at = {name: at for name, at in self._alarmed_at.items() if name in providers}
+
+    def _is_removed(self, provider: str) -> bool:
+        return self._configured is not None and provider not in self._configured
 
     def _of(self, route: str, provider: str) -> RouteHealth:
         known = self._routes.get(route)
