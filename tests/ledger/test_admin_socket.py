@@ -13,11 +13,12 @@ from decimal import Decimal
 from pathlib import Path
 from unittest.mock import create_autospec
 
+import duckdb
 import orjson
 import pytest
 
 from tollgate.config.settings import Credits, Store
-from tollgate.errors import BadRequest, NotFound, Unauthorized, Unavailable
+from tollgate.errors import BadRequest, NotFound, TollgateError, Unauthorized, Unavailable
 from tollgate.ledger import Ledger, StoreInUse
 from tollgate.ledger.admin_socket import METHODS, RemoteLedger, open_books
 
@@ -116,6 +117,19 @@ async def test_an_invalid_call_is_an_error_and_keeps_the_connection_open(
         writer.write(line + b"\n")
         assert orjson.loads(await reader.readline())["error"]["kind"] == "BadRequest"
     writer.close()
+
+
+async def test_an_unexpected_failure_is_reported_and_logged_and_keeps_the_connection_open(
+    alice: Alice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await alice.ledger.serve_admin()
+    failure = create_autospec(alice.ledger.list_grants, side_effect=duckdb.FatalException("the database is broken"))
+    monkeypatch.setattr(alice.ledger, "list_grants", failure)
+    async with open_books(settings(tmp_path), Credits()) as administration:
+        with pytest.raises(TollgateError, match="the gateway failed, FatalException: the database is broken; its log"):
+            await administration.list_grants("alice")
+        assert (await administration.get_account("alice")).name == "Alice"
+    assert "list_grants" in caplog.text and "FatalException" in caplog.text
 
 
 async def test_the_socket_is_private_and_removed_at_the_end(tmp_path: Path) -> None:

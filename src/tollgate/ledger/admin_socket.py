@@ -29,6 +29,7 @@ from tollgate.errors import BadRequest, NotFound, TollgateError, Unavailable
 from tollgate.ledger.administration import Administration
 from tollgate.ledger.locks import once_free
 from tollgate.ledger.records import Account, AccountSums, Grant, KeyRecord, decode, encode, read_value
+from tollgate.wording import first_line
 
 if TYPE_CHECKING:
     from tollgate.ledger import Ledger
@@ -132,6 +133,7 @@ class AdminServer:
             writer.close()
 
     async def _answer(self, line: bytes) -> bytes:
+        name = ""
         try:
             call = orjson.loads(line)
             name, arguments = call["call"], call.get("with", {})
@@ -141,11 +143,17 @@ class AdminServer:
             return encode({"result": await getattr(self._ledger, name)(**read)})
         except TollgateError as error:
             kind = next(each.__name__ for each in type(error).__mro__ if each.__name__ in _ERRORS)
-            return encode({"error": {"kind": kind, "message": error.message}})
+            return _failure(kind, error.message)
         except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
-            return encode(
-                {"error": {"kind": "BadRequest", "message": f"not understood: {type(error).__name__}: {error}"}}
-            )
+            return _failure("BadRequest", f"not understood: {type(error).__name__}: {error}")
+        except Exception as error:  # without an answer the command would say that the gateway ended
+            log.exception("the administration call %s failed", name)
+            message = f"the gateway failed, {type(error).__name__}: {first_line(error)}; its log has more"
+            return _failure("TollgateError", message)
+
+
+def _failure(kind: str, message: str) -> bytes:
+    return encode({"error": {"kind": kind, "message": message}})
 
 
 class RemoteLedger:
