@@ -31,6 +31,7 @@ CASES = {
     ("accounts", "create", "alice", "bob"): (2, "unexpected extra argument (bob)\n"),
     ("usage", "--sql", "selec"): (1, "syntax error"),
     ("usage", "--since", "yesterday"): (2, '"yesterday" is no time'),
+    ("usage", "--since", "0001-01-01T00:00+14:00"): (2, "is no time"),
     ("models", "no-such*"): (1, "no model matches"),
     ("check", "--config", "/nowhere.yaml"): (1, "cannot be read"),
     ("convert", "--from", "chat", "--to", "no-such", "/dev/null"): (2, "no mapping is called no-such"),

@@ -141,11 +141,11 @@ def _moment(text: str | None, option: str) -> datetime | None:
             raise click.BadParameter(f'"{text}" reaches back before the year 1', param_hint=option) from None
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (OverflowError, ValueError):  # its time in UTC may be before the year 1, or after 9999
         raise click.BadParameter(
             f'"{text}" is no time; wanted 24h, 7d, 2026-11-20 or 2026-11-20T08:00', param_hint=option
         ) from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
 def _answering(connection: duckdb.DuckDBPyConnection, text: str) -> str:
