@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import duckdb
 import pytest
@@ -290,6 +291,22 @@ def test_a_deleted_or_damaged_file_is_written_again(setup: Setup) -> None:
     setup.add(row(time=TEN))
     setup.publisher.publish(TEN)
     assert setup.read() == 3
+
+
+def test_a_full_disk_keeps_a_file_whose_rows_were_removed_because_of_their_age(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup.add(row(time=TEN))
+    setup.publisher.publish(TEN)
+    setup.store.remove_day(TEN.date() + timedelta(days=1))
+    setup.add(row(time=TEN))
+    with monkeypatch.context() as full:
+        full.setattr(StoreSource, "copy", Mock(side_effect=[duckdb.IOException("No space left on device"), None]))
+        with pytest.raises(duckdb.IOException):
+            setup.publisher.publish(TEN)
+    assert setup.publisher.publish(TEN) == 1
+    assert setup.read() == 2
+    assert [path.name for path in setup.publisher.path(TEN).parent.iterdir()] == ["10.duckdb"]
 
 
 def test_a_start_rebuilds_a_recent_file_that_lacks_rows(setup: Setup) -> None:

@@ -162,8 +162,8 @@ class Publisher:
                     self._source.copy(hour, found, "published.usage")
                     return True
             except duckdb.Error as error:
-                if too_many_open(error):
-                    raise  # nothing is wrong with the file
+                if too_many_open(error) or not self._source.is_whole(hour) and self._is_intact(path):
+                    raise  # nothing is wrong with the file: the disk may be full
                 log.warning("%s cannot be extended and is written anew: %s", path, first_line(error))
                 temporary.unlink(missing_ok=True)
                 self._keep_aside(path, hour)
@@ -172,6 +172,16 @@ class Publisher:
                 for statement in (create_table("published.usage", for_readers=True), *comments("published.usage")):
                     connection.execute(statement)
             self._source.copy(hour, 0, "published.usage")
+        return True
+
+    def _is_intact(self, path: Path) -> bool:
+        """Whether every value of a file can be read."""
+        try:
+            self._source.connection.execute(
+                "SELECT max(COLUMNS(*)) FROM read_duckdb(?, table_name = 'usage')", [str(path)]
+            )
+        except duckdb.Error:
+            return False
         return True
 
     def _keep_aside(self, path: Path, hour: datetime) -> None:
