@@ -187,6 +187,8 @@ class NativeChat(NativeStream):
 
     def _event(self, event: Event, out: list[bytes]) -> None:
         data, raw = event.data, event.raw
+        if self.ended:
+            out = []  # what follows the end mark is only read for its usage: clients would get it before their end mark
         if not data:
             out.append(raw)
             return
