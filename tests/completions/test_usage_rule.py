@@ -78,6 +78,22 @@ async def test_usage_in_fields_of_its_own_reaches_the_row_and_the_client(tmp_pat
     assert counted == [70, 100, 5, False]
 
 
+@pytest.mark.parametrize("protocol", PATHS)
+async def test_the_template_may_read_any_event_of_a_stream(tmp_path, protocol):
+    """Also one that says nothing of the answer's end, and would else pass unparsed."""
+    rule = 'usage: {read: {input: 70, cache_read: $.meter.hit, output: "{{ 5 if $.usage or $.response.usage }}"}}'
+    first, *others = events(protocol, "hi")
+    meter = {"type": "meter", "choices": [], "meter": {"hit": 30}}
+    app = replying(blocks=[first, b"data: " + json.dumps(meter).encode() + b"\n\n", *others], headers=SSE)
+    async with inprocess(
+        tmp_path, providers={"acme": provider("app://acme/v1", protocol, more=rule)}, apps={"acme": app}
+    ) as here:
+        assert (await here.post(PATHS[protocol], {**ASKS[protocol], "stream": True})).status_code == 200
+        (row,) = await rows(here, tmp_path)
+    counted = [row[name] for name in ("input_tokens", "cache_read_tokens", "output_tokens", "estimated")]
+    assert counted == [40, 30, 5, False]
+
+
 HEADERS = {"content-type": "application/json", "x-in": "70"}
 
 

@@ -59,6 +59,8 @@ class NativePlain(NativeStream):
 
     def __init__(self, exchange: Exchange, offer: Offer) -> None:
         marks = offer.errors.event_marks
+        if offer.usage.read is not None and offer.usage.apart:
+            marks = None  # the rule may read any event
         super().__init__(exchange, offer, None if marks is None else (*_WATCHED[exchange.inbound.dialect], *marks))
         self._tap = Tap(offer.mapping)
         self._rule = UsageRule(offer.usage.read) if offer.usage.read is not None else None
