@@ -94,6 +94,20 @@ async def test_the_template_may_read_any_event_of_a_stream(tmp_path, protocol):
     assert counted == [40, 30, 5, False]
 
 
+@pytest.mark.parametrize("client", PATHS)
+async def test_the_template_may_add_up_the_usage_of_several_events(tmp_path, client):
+    output = "{{ [$before.output, $.usage.completion_tokens] | total }}"
+    rule = f'usage: {{read: {{$when: $.usage, input: 70, output: "{output}"}}}}'
+    used = answer_chunk({"content": "well, "}, usage={"prompt_tokens": 10, "completion_tokens": 3})
+    app = replying(blocks=[used, *events("chat", "hi")], headers=SSE)
+    async with inprocess(
+        tmp_path, providers={"acme": provider("app://acme/v1", "chat", more=rule)}, apps={"acme": app}
+    ) as here:
+        assert (await here.post(PATHS[client], {**ASKS[client], "stream": True})).status_code == 200
+        (row,) = await rows(here, tmp_path)
+    assert (row["input_tokens"], row["output_tokens"], row["estimated"]) == (70, 8, False)
+
+
 HEADERS = {"content-type": "application/json", "x-in": "70"}
 
 

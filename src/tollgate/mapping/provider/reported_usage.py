@@ -33,7 +33,7 @@ class ReportedUsage:
     reads_headers: bool = False
     """Whether the template reads the headers of an answer."""
     apart: bool = False
-    """Whether it reads more of an event than its `usage`."""
+    """Whether it reads more of a stream than the last `usage`."""
     words: Template | None = None
     """Words of the request as sent, which its price may depend on."""
 
@@ -80,6 +80,6 @@ def compile_reported_usage(pieces: Pieces, *written: Node | None) -> ReportedUsa
         template=template,
         read=total(template) if template is not None else None,
         reads_headers=reads_headers,
-        apart=reads_headers or any(name != "usage" for name in fields),
+        apart=reads_headers or any(name != "usage" for name in fields) or read is not None and mentions(read, "before"),
         words=pieces.template(words, pieces.names("$")),
     )
