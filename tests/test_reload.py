@@ -118,6 +118,22 @@ async def test_a_file_changed_before_the_first_look_is_noticed(tmp_path):
         assert reloader._as_read() == reloader._stamp()
 
 
+@pytest.mark.parametrize("named", [None, ".", "{folder}"])
+async def test_a_lost_gateway_file_keeps_the_running_configuration(tmp_path, named):
+    """The defaults would be in force: without its aliases and rates, with other limits."""
+    async with inprocess(tmp_path, providers={"acme": ACME}, settings="aliases: {fast: acme/one}\n") as app:
+        path = None if named is None else Path(named.format(folder=tmp_path))
+        reloader = Reloader(app.services.runtime, path)
+        assert (await reloader.reload()).ok
+        (tmp_path / "gateway.yaml").rename(tmp_path / "kept")
+        (problem,) = (await reloader.reload()).problems
+        assert problem.message == "found no file, where the running configuration has its settings"
+        assert problem.mark.file == "gateway.yaml"
+        assert app.services.runtime.current.catalog.resolve("fast") is not None
+        (tmp_path / "gateway.yaml").write_text("")
+        assert (await reloader.reload()).ok
+
+
 @pytest.fixture(autouse=True)
 def in_folder(tmp_path, monkeypatch):
     """The working directory is the gateway's folder: files have the same names in its reloads as at its start."""

@@ -225,14 +225,26 @@ def _less(before: Stamp, now: Stamp) -> bool:
 
 
 def _check_own_files(before: Gateway, now: Gateway) -> None:
-    """Raise `ConfigErrors` where the folder's own provider files are gone, so that the shipped ones would be used
-    instead. The folder is being rewritten, or was lost; nobody removes the last file to get sixty other providers."""
+    """Raise `ConfigErrors` where the folder's own files are gone, so that what is shipped would be used instead: the
+    gateway file, or all provider files. The folder is being rewritten, or was lost; nobody removes the last file to get
+    sixty other providers, or settings without own limits and aliases."""
+    settings = _own_settings(before)
+    if settings is not None and _own_settings(now) is None:
+        message = "found no file, where the running configuration has its settings"
+        hint = "an empty file has the default of every setting"
+        raise ConfigErrors([Problem(Mark(shown(settings), 1, 1), message, hint=hint)])
     own, embedded = before.root / "providers", defaults_root() / "providers"
     had, has = ({file.parent for file in gateway.files} for gateway in (before, now))
     if own in had and embedded in has - had:
         message = "found no *.yaml, where the running configuration has its providers"
         hint = "a start in this folder would serve the shipped ones"
         raise ConfigErrors([Problem(Mark(shown(own), 1, 1), message, hint=hint)])
+
+
+def _own_settings(gateway: Gateway) -> Path | None:
+    """The gateway file of its folder, if it was read."""
+    own = (file for file in gateway.files if file.name == GATEWAY_FILE and file.parent.resolve() == gateway.root)
+    return next(own, None)
 
 
 def _log_warnings(warnings: Iterable[Problem]) -> None:
