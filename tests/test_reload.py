@@ -498,6 +498,21 @@ async def test_a_file_with_failing_examples_is_not_applied(tmp_path):
         assert (await app.opened.reloader.reload()).ok
 
 
+async def test_the_examples_of_a_shared_file_are_run_too(tmp_path):
+    head, examples = SPEAKS_OWN[: SPEAKS_OWN.index("examples:")], SPEAKS_OWN[SPEAKS_OWN.index("examples:") :]
+    (tmp_path / "mappings").mkdir()
+    (tmp_path / "mappings" / "own.yaml").write_text(OWN)
+    async with inprocess(tmp_path, providers={"acme": SPEAKS_OWN}, sandbox=False) as app:
+        (tmp_path / "providers" / "acme.yaml").write_text(f"shared: ../shared.yaml\n{head}")
+        shared = tmp_path / "shared.yaml"
+        shared.write_text(f"about: parts\n{examples}")
+        assert (await app.opened.reloader.reload()).ok
+        shared.write_text(f"about: parts\n{examples}".replace("text: hi", "text: other"))
+        state = await app.opened.reloader.reload()
+        assert [problem.mark.file for problem in state.problems] == ["shared.yaml"]
+        assert app.services.runtime.stale
+
+
 async def test_a_reload_logs_the_warnings_of_a_changed_mapping(tmp_path, caplog):
     (tmp_path / "mappings").mkdir()
     (tmp_path / "mappings" / "own.yaml").write_text(OWN)

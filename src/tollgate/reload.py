@@ -179,7 +179,7 @@ class Reloader:
         for name, provider in now.providers.items():
             if before.providers.get(name) is not provider:
                 _log_warnings(provider.warnings)
-                examples = provider.config.examples or _examples(provider.config.document)
+                examples = _examples(provider.config.document) or provider.config.examples
                 problems += run_provider_examples(replace(provider, config=replace(provider.config, examples=examples)))
         if any(problem.level == "error" for problem in problems):
             raise ConfigErrors(problems)
@@ -267,11 +267,14 @@ def _yaml_files(folder: Path) -> dict[str, os.stat_result]:
 
 
 def _examples(document: Document) -> List | None:
-    """The examples of a file. They are not parsed when the file is loaded, so they are read here."""
-    if "\nexamples:" not in document.text:
-        return None
-    found = lookup(read_text(document.text, document.file).root, "examples")
-    return found if isinstance(found, List) else None
+    """The examples of a file, and of those it shares. They are not parsed when the files are loaded, so they are read
+    here."""
+    found: list[List] = []
+    for file in (document, *document.shared):
+        if "\nexamples:" in file.text:
+            node = lookup(read_text(file.text, file.file).root, "examples")
+            found += [node] if isinstance(node, List) else []
+    return replace(found[0], items=tuple(item for each in found for item in each.items)) if found else None
 
 
 def _log_switched(before: Gateway, now: Gateway) -> None:
