@@ -49,7 +49,14 @@ def test_the_environment_wins_over_a_file(folder: Path) -> None:
     assert loaded.secrets.get("ACME_KEY") == CANARY
 
 
-@pytest.mark.parametrize("environ", [{}, {"ACME_KEY": ""}], ids=["unset", "empty"])
+def test_a_secret_may_begin_with_the_mark_that_some_editors_write(folder: Path) -> None:
+    """A configuration file may, too. No header can carry it, so every request would fail."""
+    (folder / "secrets").mkdir()
+    (folder / "secrets" / "ACME_KEY").write_text(CANARY, "utf-8-sig")
+    assert load(folder, {}).secrets.get("ACME_KEY") == CANARY
+
+
+@pytest.mark.parametrize("environ", [{}, {"ACME_KEY": ""}, {"ACME_KEY": " "}], ids=["unset", "empty", "blanks"])
 def test_a_provider_without_its_secret_is_off_and_reported_once(folder: Path, environ: dict[str, str]) -> None:
     loaded = load(folder, environ)
     assert loaded.gateway.providers["acme"].off == "secret ACME_KEY is not set"
@@ -122,13 +129,34 @@ def _write(content: bytes) -> Callable[[Path], object]:
         (_write(CANARY.encode() + b"\xff"), "1:1: found bytes that are no UTF-8 text, wanted the secret as text"),
         (_write(b"x" * 65537), "1:1: found 65537 bytes, wanted a secret of at most 65536"),
         (_write(f"{CANARY}\n{CANARY}\n".encode()), "2:1: found a line break inside the secret, wanted one line"),
+        (
+            _write(f"{CANARY}\u200b".encode()),
+            (
+                "1:1: found the invisible character U+200B inside the secret, wanted it without (it may have come with "
+                "copying)"
+            ),
+        ),
+        (
+            _write(b" \n"),
+            "1:1: found an empty file, wanted a secret (a provider is off where the file is not there)",
+        ),
         (Path.mkdir, "1:1: found a folder, wanted a file with the secret alone"),
         (
             lambda path: path.symlink_to(path),
             "1:1: cannot be read: Too many levels of symbolic links, wanted a secret this process may read",
         ),
     ],
-    ids=["empty", "only a line end", "not UTF-8", "too long", "two lines", "a folder", "unreadable"],
+    ids=[
+        "empty",
+        "only a line end",
+        "not UTF-8",
+        "too long",
+        "two lines",
+        "a blank of no width",
+        "blanks",
+        "a folder",
+        "unreadable",
+    ],
 )
 def test_an_unusable_secret_is_reported_with_its_file(folder: Path, make: Callable[[Path], object], words: str) -> None:
     (folder / "secrets").mkdir()

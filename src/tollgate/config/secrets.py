@@ -91,8 +91,8 @@ def _written(value: str) -> tuple[str, ...]:
 
 
 def read_secrets(names: Iterable[str], environ: Mapping[str, str], folder: Path) -> tuple[Secrets, list[Problem]]:
-    """Look up each name: in the environment, then as a file. An empty variable counts as not set, and so does a missing
-    file.
+    """Look up each name: in the environment, then as a file. An empty variable counts as not set, and so does one of
+    blanks, and a missing file.
 
     A problem is reported for a secret that exists and cannot be used: a file that cannot be read or is empty, or a
     value of several lines. Such a secret counts as set, with an empty value, so that mistakes in what refers to it are
@@ -196,7 +196,7 @@ def _from_file(path: Path) -> str | None:
             raise _Unusable(where, "found a folder, wanted a file with the secret alone")
         if size > _MAX_FILE:
             raise _Unusable(where, f"found {size} bytes, wanted a secret of at most {_MAX_FILE}")
-        value = _one_line(path.read_text("utf-8"), where)
+        value = _one_line(path.read_text("utf-8-sig"), where)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -217,8 +217,16 @@ def _from_file(path: Path) -> str | None:
 
 
 def _one_line(value: str, where: str) -> str:
-    """The value without the line break at its end. Raises `_Unusable` for several lines, except in a key file."""
+    """The value without the line break at its end; "" for one of blanks only. Raises `_Unusable` for several lines,
+    except in a key file, and for a character that came with copying: no request could be sent with it."""
     value = value.rstrip("\r\n")
-    if ("\n" in value or "\r" in value) and not _KEY_FILE.match(value):
+    if not value.strip():
+        return ""
+    if _KEY_FILE.match(value):
+        return value
+    if "\n" in value or "\r" in value:
         raise _Unusable(where, "found a line break inside the secret, wanted one line", line=2)
+    if odd := next((each for each in value if not each.isprintable() and each != "\t"), ""):
+        message = f"found the invisible character U+{ord(odd):04X} inside the secret, wanted it without"
+        raise _Unusable(where, message, hint="it may have come with copying")
     return value
