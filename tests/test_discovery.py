@@ -335,6 +335,25 @@ async def test_a_reload_keeps_discovered_models_and_refreshes_only_changed_files
     assert scene.ids() == ["acme/new-one", "acme/written"]
 
 
+async def test_a_list_does_not_change_what_a_written_alias_means(tmp_path, monkeypatch, caplog):
+    """But an id has precedence over every alias, and then the log says so."""
+    monkeypatch.chdir(tmp_path)
+    text = PROVIDER.replace("{upstream: written,", "{upstream: written, aliases: [small, acme/latest],")
+    scene = Scene(tmp_path, text.replace("context: $.max_model_len", "aliases: $.also"))
+    scene.lists.models = [{"id": "a", "cost": "1", "also": ["small", "own"]}]
+    await scene.discoverer.refresh()
+    names = scene.holder.current.catalog.resolve
+    assert (names("small").id, names("own").id, names("acme/latest").id) == ("acme/written", "acme/a", "acme/written")
+    assert not caplog.messages
+    scene.lists.models.append({"id": "latest", "cost": "1"})
+    for _ in range(2):
+        await scene.refresh_now()
+    assert scene.holder.current.catalog.resolve("acme/latest").id == "acme/latest"
+    (message,) = caplog.messages
+    assert message.endswith("as an id has precedence: acme/latest (was acme/written)")
+    await scene.client.close()
+
+
 async def test_a_list_that_failed_is_requested_again_after_a_reload(scene):
     """The operator has renewed the key; the next attempt may be an hour away."""
     scene.lists.status = 401

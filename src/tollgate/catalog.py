@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from threading import Lock
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -212,17 +213,21 @@ def make_model(name: str, routes: tuple[Route, ...]) -> CatalogModel:
     return CatalogModel(name, facts.type, facts, routes, tariff, aliases, entry)
 
 
-def catalog_of(models: Iterable[CatalogModel], own: Mapping[str, str]) -> Catalog:
+def catalog_of(
+    models: Iterable[CatalogModel], own: Mapping[str, str], written: Mapping[str, str] = MappingProxyType({})
+) -> Catalog:
     """The catalog of the models of all enabled providers, with the gateway's `own` aliases, which may refer to each
-    other.
+    other. `written` has the aliases in provider files.
 
-    A canonical id takes precedence over every alias, and a gateway alias over a provider's. If two providers define the
-    same alias, the smaller canonical id wins (the configuration check rejects that before).
+    A canonical id takes precedence over every alias, a gateway alias over a provider's, and one that is written in a
+    file over one from a provider's list: a list must not change what a written name means. If the lists of two
+    providers define the same alias, the smaller canonical id wins (for files the configuration check rejects that).
     """
     by_id = {model.id: model for model in models}
     names: dict[str, str] = {}
     for model in sorted(by_id.values(), key=lambda model: model.id, reverse=True):
         names.update(dict.fromkeys(model.aliases, model.id))
+    names.update((alias, target) for alias, target in written.items() if target in by_id)
     for alias in own:
         target, seen = own[alias], {alias}
         while target not in by_id and target in own and target not in seen:

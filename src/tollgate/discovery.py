@@ -26,7 +26,7 @@ from tollgate.config.settings import Timeouts
 from tollgate.errors import AlarmKind, ConfigErrors, TollgateError, UpstreamError, UpstreamFailed
 from tollgate.health import record_alarm
 from tollgate.mapping.provider.discover import MAX_PAGES
-from tollgate.runtime import Discovered, RuntimeHolder, build_runtime
+from tollgate.runtime import Discovered, RuntimeHolder, build_runtime, written_aliases
 from tollgate.upstream import Call
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ class ListState:
     """Entries that could not be used."""
     unpriced: tuple[str, ...] = ()
     """Models served free because the list says no price of theirs."""
+    were_aliases: tuple[str, ...] = ()
+    """Ids in the list that are also aliases in the files."""
     alarms: set[AlarmKind] = field(default_factory=set)
     """Those that failed attempts raised since the last good one."""
     due: float = 0.0
@@ -172,8 +174,17 @@ class Discoverer:
                 name,
                 first_names(unpriced),
             )
+        aliases = {**written_aliases(gateway), **gateway.aliases}
+        were_aliases = tuple(model.id for model in used if aliases.get(model.id, model.id) != model.id)
+        if were_aliases and set(were_aliases) != set(state.were_aliases):
+            log.warning(
+                "the list of models of %s has ids that are aliases in the files; they name its models now, "
+                "as an id has precedence: %s",
+                name,
+                ", ".join(f"{id} (was {aliases[id]})" for id in were_aliases[:_MOST_LOGGED]),
+            )
         state.at, state.problem, state.failures = datetime.now(UTC), "", 0
-        state.skipped, state.unpriced = problems, unpriced
+        state.skipped, state.unpriced, state.were_aliases = problems, unpriced, were_aliases
         state.due = now + discovery.every * self._spread()
         if self._holder.discovered.get(name) == models:
             return False

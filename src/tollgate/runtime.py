@@ -120,13 +120,19 @@ def build_runtime(
             loaded.gateway,
             MappingProxyType(files.mappings),
             MappingProxyType(providers),
-            catalog_of(models, loaded.gateway.aliases),
+            catalog_of(models, loaded.gateway.aliases, written_aliases(loaded.gateway)),
             ImageOffers(pictures),
             loaded,
             offered,
             groups,
             several_minters=len({offer.minter for route in every_route for offer in route.offers}) > 1,
         )
+
+
+def written_aliases(gateway: Gateway) -> dict[str, str]:
+    """The aliases in the files of providers that are on, and the canonical ids that they name."""
+    on = (provider for provider in gateway.providers.values() if not provider.off)
+    return {alias: model.id for provider in on for model in provider.models for alias in model.aliases}
 
 
 def compile_files(
