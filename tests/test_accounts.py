@@ -42,11 +42,19 @@ async def test_an_account_id_with_other_characters_is_rejected(books: Ledger, id
         await accounts.create_account(books, id)
 
 
+@pytest.mark.parametrize("credits", ["x", "-1", "0", "1e-13", "1e13"])
+async def test_an_account_with_invalid_credits_is_not_created(books: Ledger, credits: str) -> None:
+    with pytest.raises(BadRequest, match="credits"):
+        await accounts.create_account(books, "bob", credits=credits)
+    assert [account.id for account in await books.list_accounts()] == ["alice"]
+
+
 @pytest.mark.parametrize(
     ("form", "message"),
     [
         (KeyForm(cap="x"), "cap: "),
-        (KeyForm(cap="-1"), "cap is -1, wanted 0 or more"),
+        (KeyForm(cap="-1"), "cap is -1, wanted 0 to 1000000000000"),
+        (KeyForm(cap="9" * 27), "cap is 9{27}, wanted 0 to"),
         (KeyForm(cap="1e-13"), "cap is 0.0000000000001, which has 13 decimal places"),
         (KeyForm(window="year"), 'window is "year"'),
         (KeyForm(models="acme/*, ! acme/old"), "wanted the excluded model directly after its !"),

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from tollgate.errors import BadRequest
 from tollgate.ledger import CAP_WINDOWS, DEFAULT_ACCOUNT, Account, AccountSums, Grant, KeyRecord
-from tollgate.ledger.administration import Administration
+from tollgate.ledger.administration import Administration, grantable
 from tollgate.money import decimal_text
 from tollgate.notations import QUOTED, read_addresses, read_amount, read_endpoints, read_expiry, read_models, read_rate
 from tollgate.passwords import hash_password, removed_password
@@ -91,7 +91,7 @@ async def create_account(
 ) -> Account:
     """Create an account, with `credits` if given. Raises `BadRequest` for an invalid field; then nothing is created.
     The id is a readable word, because every usage row has it."""
-    amount = read_amount(credits, "credits") if credits.strip() else None
+    amount = grantable(read_amount(credits, "credits"), "credits") if credits.strip() else None
     if amount is not None and amount <= 0:
         raise BadRequest(f"credits is {decimal_text(amount)}, wanted more than 0, or nothing", "credits")
     if not _ACCOUNT_ID.match(id):
@@ -203,13 +203,10 @@ async def grant(books: Administration, account_id: str, amount: str, note: str =
 def _key_fields(form: KeyForm) -> dict[str, Any]:
     if form.window not in CAP_WINDOWS:
         raise BadRequest(f'window is "{form.window[:QUOTED]}", wanted one of {", ".join(CAP_WINDOWS)}', "window")
-    cap = read_amount(form.cap, "cap") if form.cap.strip() else None
-    if cap is not None and cap < 0:
-        raise BadRequest(f"cap is {cap}, wanted 0 or more", "cap")
     return {
         "allowed_models": read_models(form.models),
         "expires_at": read_expiry(form.expires),
-        "spend_cap": cap,
+        "spend_cap": read_amount(form.cap, "cap") if form.cap.strip() else None,
         "cap_window": form.window,
         "rpm": read_rate(form.rpm, "rpm"),
         "tpm": read_rate(form.tpm, "tpm"),

@@ -486,5 +486,7 @@ async def test_mistakes_of_an_operator_are_reported(alice_in_either: Alice) -> N
         await alice_in_either.ledger.grant("bob", Decimal(1))
     with pytest.raises(BadRequest, match="non-zero"):
         await alice_in_either.ledger.grant("alice", Decimal(0))
+    with pytest.raises(BadRequest, match="cap is 1000000000001, wanted 0 to"):
+        await alice_in_either.ledger.update_key(alice_in_either.key.id, spend_cap=Decimal(10) ** 12 + 1)
     with pytest.raises(BadRequest, match="last_four cannot be changed"):
         await alice_in_either.ledger.update_key(alice_in_either.key.id, last_four="0000")

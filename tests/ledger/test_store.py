@@ -1,8 +1,23 @@
-"""Reading the store, beside the thread that writes it."""
+"""What the store takes, and reading it beside the thread that writes it."""
 
 import threading
+from decimal import Decimal
 
+from tollgate.ledger import KeyRecord
+from tollgate.ledger.records import encode
+from tollgate.ledger.segments import Entry, write_line
 from tollgate.ledger.store import Store
+
+
+def test_a_spend_cap_that_an_older_version_accepted_and_no_column_holds_keeps_nothing_from_being_stored(tmp_path):
+    store = Store(tmp_path / "tollgate.duckdb")
+    store.open()
+    key = {
+        name: getattr(KeyRecord("key_1", "alice", spend_cap=Decimal("9" * 30)), name) for name in KeyRecord.__slots__
+    }
+    store.apply([Entry(1, "key", write_line(1, "key", encode(key | {"digest": "00"}))[:-1])])
+    assert [key.spend_cap for key, _ in store.snapshot().keys] == [Decimal("9" * 26)]
+    store.close()
 
 
 def test_no_memory_is_given_back_while_a_store_is_read_page_by_page(tmp_path):

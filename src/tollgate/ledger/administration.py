@@ -20,7 +20,8 @@ from tollgate.ledger.sign_in_links import SignInLinks
 from tollgate.money import decimal_text, round_cost
 
 _MOST_CREDITS = Decimal(10) ** 12
-"""A larger amount is a typing error, and sums could exceed exact arithmetic."""
+"""A larger amount is a typing error, and sums could exceed exact arithmetic. The store holds amounts up to 10^26: one
+key with a larger cap would keep it from storing anything."""
 _FIXED = frozenset({"id", "account_id", "last_four", "created_at", "last_used"})
 
 
@@ -124,13 +125,7 @@ class Administration:
         """Give credits, or take them back with a negative amount."""
         self._require_writable()
         await self.get_account(account_id)
-        amount = round_cost(amount)
-        if not amount or abs(amount) > _MOST_CREDITS:
-            raise BadRequest(
-                f"amount is {decimal_text(amount)}, "
-                f"wanted a non-zero amount of at most {_MOST_CREDITS:f}, to 12 places",
-                "amount",
-            )
+        amount = grantable(amount)
         grant = Grant(id="grant_" + secrets.token_hex(6), account_id=account_id, amount=amount, note=note)
         await self._add_grant(grant)
         return grant
@@ -192,6 +187,17 @@ class Administration:
         await self._until_written("grant", event)
 
 
+def grantable(amount: Decimal, what: str = "amount") -> Decimal:
+    """The amount as it is stored. Raises `BadRequest` for one that cannot be granted."""
+    amount = round_cost(amount)
+    if not amount or abs(amount) > _MOST_CREDITS:
+        raise BadRequest(
+            f"{what} is {decimal_text(amount)}, wanted a non-zero amount of at most {_MOST_CREDITS:f}, to 12 places",
+            what,
+        )
+    return amount
+
+
 def account_exists(id: str) -> BadRequest:
     """The error for a second account with this id."""
     return BadRequest(f'account "{id}" exists already', "id")
@@ -200,6 +206,9 @@ def account_exists(id: str) -> BadRequest:
 def _key_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
     """These changes of a key, checked, with tuples for lists."""
     _check_names(changes, {each.name for each in fields(KeyRecord)} - _FIXED)
+    cap = changes.get("spend_cap")
+    if cap is not None and not 0 <= cap <= _MOST_CREDITS:
+        raise BadRequest(f"cap is {decimal_text(cap)}, wanted 0 to {_MOST_CREDITS:f}", "cap")
     return {name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()}
 
 

@@ -63,6 +63,9 @@ _SPENT = (
 _DAYS_OF_CAPS = 40
 """How many days with rows are read for spend caps: a month's, and some from times when the clock was wrong. They are
 counted and not compared with today, which may be wrong at a start and be corrected later."""
+_MOST_CAP = Decimal(10) ** 26 - 1
+"""The largest spend cap that its column holds. Versions before 2026-12 accepted larger ones, which are in the journals
+of stores that could not take them."""
 _PAGE = 5000
 _JOBS = 500
 """Image jobs removed in one transaction; some of them have 64 KB."""
@@ -210,6 +213,8 @@ class Store:
                 lines.append(orjson.dumps({"seq": seq, "row": row["usage"]}))
             self._replace_generation(row["generation"])
         elif kind in _TABLES:
+            if kind == "key" and row["spend_cap"] is not None:
+                row["spend_cap"] = min(Decimal(row["spend_cap"]), _MOST_CAP)
             self._replace(*_TABLES[kind], row)
         elif kind != "mark":
             raise TollgateError(
