@@ -8,6 +8,7 @@ however often it is replayed.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,8 @@ from tollgate.ledger.schema import choose_merging, migrate, transaction
 from tollgate.ledger.segments import Entry
 from tollgate.ledger.usage_row import ROW_COLUMNS, base_type
 from tollgate.wire import PENDING
+
+log = logging.getLogger("tollgate.ledger")
 
 FILE_NAME = "tollgate.duckdb"
 BATCH = 2000
@@ -145,9 +148,32 @@ class Store:
         self.connection.execute("UPDATE progress SET seq = ? WHERE name = ?", [seq, name])
 
     def apply(self, entries: Sequence[Entry]) -> None:
-        """Store a batch of events, in order, in one transaction."""
+        """Store a batch of events, in order, in one transaction. When it has a value that no column holds, every event
+        is stored alone, and the one that is refused again is given up: it must not keep all others, and every start,
+        from being stored."""
         if not entries:
             return
+        try:
+            self._apply(entries)
+        except (duckdb.DataError, duckdb.IntegrityError) as error:
+            if len(entries) > 1:
+                for entry in entries:
+                    self.apply([entry])
+            else:
+                self._give_up(entries[0], error)
+
+    def _give_up(self, entry: Entry, error: duckdb.Error) -> None:
+        """Log an event that cannot be stored: its usage row as a whole; of others the id, because they hold digests."""
+        row = orjson.loads(entry.line)["row"]
+        if entry.kind == "generation":
+            row = {"id": row["generation"]["id"], "usage": row["usage"]}
+        elif entry.kind != "usage":
+            row = {"id": row["id"]}
+        said = orjson.dumps(row).decode()
+        log.critical("event %d (%s) cannot be stored: %s; it is given up: %s", entry.seq, entry.kind, error, said)
+        self.set_progress("applied", entry.seq)
+
+    def _apply(self, entries: Sequence[Entry]) -> None:
         choose_merging(self.connection, len(entries), entries[-1].seq)
         with transaction(self.connection):
             lines: list[bytes] = []
