@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import socket
 import stat
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from unittest.mock import create_autospec
 
 import duckdb
@@ -138,6 +140,22 @@ async def test_the_socket_is_private_and_removed_at_the_end(tmp_path: Path) -> N
         await ledger.serve_admin()
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert not path.exists()
+
+
+async def test_folders_that_other_threads_make_meanwhile_keep_their_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Usage files could not be written into a folder that its owner may not enter."""
+    bind, meanwhile = socket.socket.bind, tmp_path / "2026-11-22"
+
+    def bind_and_make(*arguments: Any) -> None:
+        meanwhile.mkdir()
+        bind(*arguments)
+
+    monkeypatch.setattr(socket.socket, "bind", bind_and_make)
+    async with new_ledger(tmp_path) as ledger:
+        await ledger.serve_admin()
+    assert stat.S_IMODE(meanwhile.stat().st_mode) & stat.S_IRWXU == stat.S_IRWXU
 
 
 async def test_a_socket_left_by_a_killed_gateway_is_replaced(tmp_path: Path) -> None:

@@ -98,17 +98,19 @@ class AdminServer:
         self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=_LINE_LIMIT)
 
     def _bound(self) -> socket.socket:
+        """The socket, whose file only its owner may open from its first moment: on Linux the file gets the mode of the
+        socket, less the umask. A umask for the moment would be that of all threads, and of the folders they make."""
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        before = os.umask(0o177)
         try:
+            with contextlib.suppress(OSError):  # elsewhere the file gets its mode below
+                os.fchmod(listening.fileno(), 0o600)
             self._path.unlink(missing_ok=True)
             with _short(self._path) as address:
                 listening.bind(address)
+            self._path.chmod(0o600)
         except OSError:
             listening.close()
             raise
-        finally:
-            os.umask(before)
         return listening
 
     async def close(self) -> None:
