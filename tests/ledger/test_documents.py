@@ -97,3 +97,19 @@ def test_a_job_file_that_is_missing_or_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(TollgateError, match=r"job-1\.json: the job cannot be written"):
         Documents(tmp_path / "file").keep("job-1", b"{}", b"null")
+
+
+@pytest.mark.parametrize("content", [None, b"", b'{"document":'], ids=["gone", "empty", "torn"])
+def test_jobs_whose_files_cannot_be_read_stop_neither_a_start_nor_the_list(tmp_path, content, caplog):
+    store = Store(tmp_path / FILE_NAME)
+    store.open()
+    large = "A" * 100_000
+    running = [replace(job(seq, large), status="processing") for seq in (3, 4)]
+    store.apply([event(seq, each) for seq, each in enumerate((job(1, large), job(2, large), *running), start=1)])
+    for lost in ("job-001", "job-003"):
+        path = tmp_path / "generations" / f"{lost}.json"
+        path.unlink() if content is None else path.write_bytes(content)
+    assert [each.id for each in store.snapshot().pending] == ["job-004"]
+    assert [each.id for each in store.succeeded("alice", 100)] == ["job-002"]
+    assert [f"{lost}.json: the job cannot be read" in caplog.text for lost in ("job-001", "job-003")] == [True, True]
+    store.close()

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -326,7 +326,7 @@ class Store:
         ):
             snapshot.spent_by_day.setdefault(key, {})[day] = cost
         pending = self.read("SELECT id, document, answer FROM generations WHERE status IN (?, ?)", PENDING)
-        snapshot.pending = [self._generation(*row) for row in pending]
+        snapshot.pending = list(self._readable(pending))
         applied = self.progress("applied")
         snapshot.recent_ids = [
             row[0]
@@ -360,7 +360,16 @@ class Store:
             "ORDER BY created_at DESC, id DESC LIMIT ?",
             [account_id, limit],
         )
-        return fitting(replace(self._generation(*row), answer=None) for row in rows)
+        return fitting(replace(job, answer=None) for job in self._readable(rows))
+
+    def _readable(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[Generation]:
+        """These jobs, without those whose file is gone or damaged, as after a backup of the database alone: neither a
+        start nor the list of all others may fail because of one."""
+        for row in rows:
+            try:
+                yield self._generation(*row)
+            except TollgateError as error:
+                log.error("%s", error.message)
 
     def _generation(self, id: str, document: str, answer: str = "null") -> Generation:
         job, provider_answer = (orjson.loads(document), orjson.loads(answer)) if document else self._documents.read(id)
