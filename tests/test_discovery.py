@@ -227,6 +227,28 @@ async def test_a_mistake_of_ours_in_a_build_does_not_end_the_refreshing(scene, m
     assert scene.ids() == ["acme/one", "acme/two", "acme/written"]
 
 
+async def test_a_list_that_cannot_be_compiled_is_no_mistake_of_a_reload_meanwhile(scene, caplog):
+    """It is in force once it is compiled; until then another provider's list may keep the refresh waiting."""
+    needs_limit = PROVIDER.replace("/chat/completions", '"/{{ $model.max_output }}"')
+    needs_limit = needs_limit.replace("{upstream: written", "{max_output: 900, upstream: written")
+    (scene.folder / "providers" / "acme.yaml").write_text(needs_limit)
+    bemo = PROVIDER.replace("acme/{", "bemo/{").replace("acme/w", "bemo/w")
+    bemo = bemo.replace("provider: acme", "provider: bemo").replace("app://acme", "app://bemo")
+    (scene.folder / "providers" / "bemo.yaml").write_text(bemo)
+    slow = Lists()
+    slow.gate = asyncio.Event()
+    scene.client.register_app("bemo", slow)
+    reloader = Reloader(scene.holder, scene.folder, environ=scene.environ)
+    assert (await reloader.reload()).ok
+    refreshing = asyncio.create_task(scene.discoverer.refresh())
+    await until(lambda: scene.discoverer.states.get("acme") is not None and scene.discoverer.states["acme"].at)
+    assert (await reloader.reload()).ok
+    slow.gate.set()
+    assert await refreshing
+    assert scene.ids() == ["acme/written", "bemo/one", "bemo/written"]
+    assert "the models found at acme cannot be used: " in caplog.text
+
+
 async def test_models_missing_from_a_list_are_removed(scene):
     await scene.discoverer.refresh()
     scene.lists.models = []

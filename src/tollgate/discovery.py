@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ from tollgate.config.settings import Timeouts
 from tollgate.errors import AlarmKind, ConfigErrors, TollgateError, UpstreamError, UpstreamFailed
 from tollgate.health import record_alarm
 from tollgate.mapping.provider.discover import MAX_PAGES
-from tollgate.runtime import Discovered, RuntimeHolder, build_runtime, written_aliases
+from tollgate.runtime import RuntimeHolder, build_runtime, written_aliases
 from tollgate.upstream import Call
 
 if TYPE_CHECKING:
@@ -104,10 +104,9 @@ class Discoverer:
             self._end_alarms(name, self.states.pop(name))
             self._use(name, ())
         due = [name for name, discovery in lists.items() if self._is_due(name, discovery, now)]
-        in_force = self._holder.discovered
-        differs = await asyncio.gather(*(self._refresh_one(name, lists[name]) for name in due))
-        changed = [name for name, differ in zip(due, differs, strict=True) if differ]
-        return await self._swap(changed, in_force) if changed else False
+        found = await asyncio.gather(*(self._refresh_one(name, lists[name]) for name in due))
+        changed = {name: models for name, models in zip(due, found, strict=True) if models is not None}
+        return await self._swap(changed) if changed else False
 
     def _stands_in(self, provider: str, model: Model) -> bool:
         """Whether another provider is this model's first choice, so that its price is billed."""
@@ -131,8 +130,8 @@ class Discoverer:
         reloaded = state.configuration is not self._holder.current.loaded
         return state.source is not discovery.provider.document or bool(state.problem) and reloaded
 
-    async def _refresh_one(self, name: str, discovery: Discovery) -> bool:
-        """Request one list; True when it differs from the one in force."""
+    async def _refresh_one(self, name: str, discovery: Discovery) -> tuple[Model, ...] | None:
+        """Request one list; None when it cannot be read, or is the one in force."""
         state = self.states.setdefault(name, ListState())
         now = asyncio.get_running_loop().time()
         state.source, state.configuration = discovery.provider.document, self._holder.current.loaded
@@ -155,7 +154,7 @@ class Discoverer:
                 record_alarm(self._health, log, name, error)
             state.problem, state.failures = reason, state.failures + 1
             state.due = now + min(discovery.every, _FIRST_RETRY * 2 ** min(state.failures - 1, 16)) * self._spread()
-            return False
+            return None
         self._end_alarms(name, state)
         if state.problem:
             log.info("the list of models of %s is read again", name)
@@ -186,10 +185,7 @@ class Discoverer:
         state.at, state.problem, state.failures = datetime.now(UTC), "", 0
         state.skipped, state.unpriced, state.were_aliases = problems, unpriced, were_aliases
         state.due = now + discovery.every * self._spread()
-        if self._holder.discovered.get(name) == models:
-            return False
-        self._use(name, models)
-        return True
+        return models if self._holder.discovered.get(name) != models else None
 
     def _end_alarms(self, name: str, state: ListState) -> None:
         """End the alarms that the list raised, and no others: it may be readable without a key."""
@@ -233,23 +229,34 @@ class Discoverer:
         except orjson.JSONDecodeError:
             raise _Unusable("the list is not JSON") from None
 
-    async def _swap(self, changed: list[str], before: Discovered) -> bool:
-        """Put the new lists of these providers into the runtime; if it cannot be built, those `before` stay."""
+    async def _swap(self, changed: Mapping[str, tuple[Model, ...]]) -> bool:
+        """Put the new lists of these providers into the runtime, without those that cannot be compiled. No other build
+        sees a list before that: its mistakes are not those of a reload."""
         async with self._holder.swapping:
-            old = self._holder.current
-            try:
-                runtime = await asyncio.to_thread(build_runtime, old.loaded, old, discovered=self._holder.discovered)
-            except Exception as error:
+            used = await self._compiled(changed)
+            if not used and len(changed) > 1:
+                used = [name for name, models in changed.items() if await self._compiled({name: models})]
+        if used:
+            log.info("models found: %s", ", ".join(f"{name} {len(changed[name])}" for name in used))
+        return bool(used)
+
+    async def _compiled(self, changed: Mapping[str, tuple[Model, ...]]) -> list[str]:
+        """Put these lists in force and build a runtime with them; returns their names. If it cannot be built, the lists
+        before stay, and none is returned."""
+        old, lists = self._holder.current, {**self._holder.discovered, **changed}
+        try:
+            runtime = await asyncio.to_thread(build_runtime, old.loaded, old, discovered=lists)
+        except Exception as error:
+            if len(changed) == 1:
                 # an entry that loads but does not compile
                 mistake = None if isinstance(error, ConfigErrors) else error
-                log.error("the models found at %s cannot be used: %s", ", ".join(changed), error, exc_info=mistake)
-                for name in changed:
-                    self._use(name, before.get(name, ()))
-                    self.states[name].problem = str(error) or type(error).__name__
-                return False
-            self._holder.swap(runtime)
-        log.info("models found: %s", ", ".join(f"{name} {len(self._holder.discovered[name])}" for name in changed))
-        return True
+                (name,) = changed
+                log.error("the models found at %s cannot be used: %s", name, error, exc_info=mistake)
+                self.states[name].problem = str(error) or type(error).__name__
+            return []
+        self._holder.discovered = lists
+        self._holder.swap(runtime)
+        return list(changed)
 
 
 def _log_skipped(name: str, before: tuple[Problem, ...], now: tuple[Problem, ...]) -> None:
