@@ -249,6 +249,19 @@ async def test_a_list_that_cannot_be_compiled_is_no_mistake_of_a_reload_meanwhil
     assert "the models found at acme cannot be used: " in caplog.text
 
 
+async def test_a_file_that_a_found_model_does_not_fit_is_reloaded_without_it(scene, caplog):
+    """`tollgate check` and a start do not know the list, and have nothing against the file."""
+    await scene.discoverer.refresh()
+    text = PROVIDER.replace("/chat/completions", '"/{{ $model.max_output }}"')
+    text = text.replace("{upstream: written", "{max_output: 900, upstream: written")
+    (scene.folder / "providers" / "acme.yaml").write_text(text)
+    assert (await Reloader(scene.holder, scene.folder, environ=scene.environ).reload()).ok
+    assert (scene.ids(), scene.holder.discovered) == (["acme/written"], {})
+    assert "models of their lists do not fit the new files, and are gone: acme" in caplog.messages
+    await scene.discoverer.refresh()
+    assert "the address is incomplete for acme/one" in scene.discoverer.states["acme"].problem
+
+
 async def test_models_missing_from_a_list_are_removed(scene):
     await scene.discoverer.refresh()
     scene.lists.models = []

@@ -24,7 +24,7 @@ from tollgate.errors import ConfigErrors
 from tollgate.mapping import run_examples
 from tollgate.mapping.provider.examples import run_provider_examples
 from tollgate.process.concurrency import in_daemon_thread
-from tollgate.runtime import Runtime, RuntimeHolder, build_runtime, load_or_report_all
+from tollgate.runtime import Discovered, Runtime, RuntimeHolder, build_runtime, load_or_report_all
 
 log = logging.getLogger("tollgate.reload")
 
@@ -81,12 +81,13 @@ class Reloader:
             watched, began = self._watched(), time.time()
             try:
                 building = in_daemon_thread(self._build, "tollgate-reload")  # an import in it may hang
-                runtime = await asyncio.wrap_future(building)
+                runtime, lists = await asyncio.wrap_future(building)
             except Exception as error:  # a mistake of ours must not end the watching
                 state = self._refused(error)
                 await self._watch_others(watched, began)
                 return state
             before = self._holder.current
+            self._holder.discovered = lists
             self._holder.swap(runtime)
             self._refused_files = ()
             await self._watch_others(watched, began)
@@ -155,7 +156,8 @@ class Reloader:
     def _watched(self) -> _Watched:
         return _watched(self._holder.current.gateway, self._refused_files)
 
-    def _build(self) -> Runtime:
+    def _build(self) -> tuple[Runtime, Discovered]:
+        """The new runtime, and the lists of models in it."""
         before = self._holder.current
         loaded = load_or_report_all(self._path, environ=self._environ, previous=before.loaded.reusable)
         self._refused_files = loaded.gateway.files  # until it runs
@@ -163,10 +165,20 @@ class Reloader:
         _check_own_files(before.gateway, loaded.gateway)
         earlier = set(before.loaded.warned(datetime.fromtimestamp(before.loaded.read_at, UTC).date()))
         _log_warnings(warning for warning in loaded.warned() if warning not in earlier)
-        runtime = build_runtime(loaded, previous=before, discovered=self._holder.discovered)
+        lists = self._holder.discovered
+        try:
+            runtime = build_runtime(loaded, previous=before, discovered=lists)
+        except ConfigErrors as errors:
+            build_runtime(loaded, previous=before)  # raises the mistakes in the files
+            wrong = {problem.mark.file for problem in errors.problems}
+            now = loaded.gateway.providers
+            dropped = [name for name in lists if name not in now or wrong & _files_of(now[name].document)]
+            lists = {name: models for name, models in lists.items() if name not in dropped}
+            runtime = build_runtime(loaded, previous=before, discovered=lists)
+            log.warning("models of their lists do not fit the new files, and are gone: %s", ", ".join(dropped))
         loaded.reusable.let_go()
         self._try_out(before, runtime)
-        return runtime
+        return runtime, lists
 
     def _try_out(self, before: Runtime, now: Runtime) -> None:
         """Run the examples of changed files, and log their warnings. Raises `ConfigErrors` when an example fails: a
@@ -239,6 +251,10 @@ def _check_own_files(before: Gateway, now: Gateway) -> None:
         message = "found no *.yaml, where the running configuration has its providers"
         hint = "a start in this folder would serve the shipped ones"
         raise ConfigErrors([Problem(Mark(shown(own), 1, 1), message, hint=hint)])
+
+
+def _files_of(document: Document) -> set[str]:
+    return {document.file, *(other.file for other in document.included)}
 
 
 def _own_settings(gateway: Gateway) -> Path | None:
