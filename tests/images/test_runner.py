@@ -16,6 +16,7 @@ from tollgate.errors import (
     BadRequest,
     ModelNotFound,
     NotFound,
+    QuotaExhausted,
     RateLimited,
     Unavailable,
     UpstreamError,
@@ -859,3 +860,11 @@ async def test_a_key_s_rate_limit_applies_to_jobs(gateway):
     with pytest.raises(RateLimited):
         await create(services, slow, request_id="req_2")
     assert len(provider.calls) == 1
+    assert await available_to(services.ledger, key.account_id) == Decimal("9.96"), "only the first job holds credits"
+
+
+async def test_a_job_that_credits_do_not_cover_does_not_count_against_the_rate_limit(gateway):
+    services, key, _ = await gateway(Script((200, {"id": "p1", "status": "starting"})))
+    with pytest.raises(QuotaExhausted):
+        await create(services, await services.ledger.update_key(key.id, rpm=1, spend_cap=Decimal(0)))
+    await create(services, await services.ledger.update_key(key.id, spend_cap=None), request_id="req_2")

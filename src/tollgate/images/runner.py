@@ -56,9 +56,13 @@ class Jobs:
         candidates = self._candidates(order)
         terms = Terms({calls.offer.provider: calls.offer for calls in candidates}, self._gateway.credits.rates)
         most = max(expected_cost(calls.offer, calls.input, terms.rates) for calls in candidates)
-        if not order.counted:
-            await self.services.ledger.admit(order.key)
         hold = await self.services.ledger.hold(order.key, most)
+        if not order.counted:
+            try:
+                await self.services.ledger.admit(order.key)
+            except BaseException:
+                hold.release()
+                raise
         generation = self._generation(order, candidates[0].offer, most)
         # goes on when the client leaves: the provider may have begun the job
         begun = self.services.settlements.spawn(self.submissions.begin(generation, candidates, hold, terms))
