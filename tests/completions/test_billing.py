@@ -788,18 +788,19 @@ def claude(content: list[dict[str, Any]], end: dict[str, Any], usage: dict[str, 
     )
 
 
+def before_claude(tmp_path, app):
+    """A gateway with this upstream of the messages format, as a context manager."""
+    providers = {"acme": provider("messages", "app://acme/messages")}
+    return inprocess(tmp_path, settings=WIDE, providers=providers, apps={"acme": app})
+
+
 @pytest.mark.parametrize("client", ["/v1/messages", "/v1/chat/completions"])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize(("category", "cost"), [("cyber", 0), (None, 0), ("bio", BASE)])
 async def test_a_refusal_that_the_provider_does_not_charge_costs_nothing(tmp_path, client, stream, category, cost):
     end = {"stop_reason": "refusal", "stop_details": {"type": "refusal", "category": category, "explanation": "No."}}
     app = claude([], end, {"input_tokens": 10, "output_tokens": 5}, stream)
-    async with inprocess(
-        tmp_path,
-        settings=WIDE,
-        providers={"acme": provider("messages", "app://acme/messages")},
-        apps={"acme": app},
-    ) as here:
+    async with before_claude(tmp_path, app) as here:
         reply, spent_now = await spent(here, {**ASK, "stream": stream}, client)
         (row,) = (await rows_by_id(here, tmp_path)).values()
     assert (reply.status_code, spent_now, row["cost"]) == (200, cost, cost), reply.text
@@ -812,12 +813,7 @@ async def test_a_refusal_that_the_provider_does_not_charge_costs_nothing(tmp_pat
 async def test_a_refusal_after_output_is_billed(tmp_path, client, stream):
     end = {"stop_reason": "refusal", "stop_details": {"type": "refusal", "category": "cyber", "explanation": "No."}}
     app = claude([{"type": "text", "text": "Well"}], end, {"input_tokens": 10, "output_tokens": 5}, stream)
-    async with inprocess(
-        tmp_path,
-        settings=WIDE,
-        providers={"acme": provider("messages", "app://acme/messages")},
-        apps={"acme": app},
-    ) as here:
+    async with before_claude(tmp_path, app) as here:
         reply, spent_now = await spent(here, {**ASK, "stream": stream}, client)
     assert (reply.status_code, spent_now) == (200, BASE), reply.text
 
@@ -838,12 +834,7 @@ async def test_a_refusal_that_is_not_charged_costs_nothing_when_another_model_an
         {"type": "fallback_message", "model": "up-2", "input_tokens": 10, "output_tokens": 5},
     ]
     app = claude(content, {"stop_reason": "end_turn"}, {**passes[1], "iterations": passes}, stream)
-    async with inprocess(
-        tmp_path,
-        settings=WIDE,
-        providers={"acme": provider("messages", "app://acme/messages")},
-        apps={"acme": app},
-    ) as here:
+    async with before_claude(tmp_path, app) as here:
         _, spent_now = await spent(here, {**ASK, "stream": stream}, client)
         (row,) = (await rows_by_id(here, tmp_path)).values()
     assert spent_now == row["cost"] == BASE * (1 + refused)
