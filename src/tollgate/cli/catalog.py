@@ -13,7 +13,8 @@ from typing import Any, Literal
 import click
 
 from tollgate.catalog_import import NAMES_SCHEMA, SCHEMA, Import, Source, changes, import_models, offers_of, write
-from tollgate.cli.books import fail, write_whole
+from tollgate.cli.books import fail
+from tollgate.cli.whole_files import write_whole
 from tollgate.config.included import read_whole
 from tollgate.config.load import Map, plain, read_file
 from tollgate.config.shape import check_shape

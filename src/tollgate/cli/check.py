@@ -17,7 +17,8 @@ from pathlib import Path
 import click
 
 from tollgate.cli import check_content, check_examples, check_fields, check_running
-from tollgate.cli.books import config_option, write_whole
+from tollgate.cli.books import config_option
+from tollgate.cli.whole_files import write_whole
 from tollgate.config.build import Loaded, examine_gateway, in_order
 from tollgate.config.load import Problem
 from tollgate.config.model import Rank, rank_of

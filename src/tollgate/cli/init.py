@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from tollgate.cli.books import write_whole
 from tollgate.cli.check import write_schemas
+from tollgate.cli.whole_files import write_whole
 from tollgate.config.files import GATEWAY_FILE, defaults_root
 
 _REPOSITORY = "src/tollgate/schemas/"
