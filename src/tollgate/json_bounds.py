@@ -6,8 +6,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+MOST_LEVELS = 254
+"""Nesting levels that orjson writes; it reads 1024."""
 MAX_DEPTH = 240
-"""Nesting levels that can always be serialised: orjson's limit is 254, and parts of a request go into other objects."""
+"""Nesting levels that can always be serialised: parts of a request go into other objects."""
 MAY_BE_DEEP = 2 * MAX_DEPTH
 """Shorter JSON has not so many levels."""
 MAX_SMALL_BODY_VALUES = 20_000

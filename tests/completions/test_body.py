@@ -111,6 +111,34 @@ def test_the_outline_of_a_body_keeps_other_turns_whole(turn):
     assert orjson.loads(read_json(raw, Server())[1]) == {"model": "m", "messages": [turn]}
 
 
+def test_the_outline_of_a_body_keeps_the_heads_of_long_strings():
+    long, head = "tg1." + "a" * 1000, "tg1." + "a" * 60
+    picture = {"type": "image", "source": {"type": "base64", "data": long}}
+    schema = {"type": "object", "description": long}
+    body = {
+        "system": [{"type": "text", "text": long, "cache_control": {"type": "ephemeral"}}],
+        "messages": [
+            {"role": "tool", "tool_call_id": "c", "content": long},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": [picture]}]},
+        ],
+        "tools": [{"type": "function", "function": {"name": "f", "description": long, "parameters": schema}}],
+    }
+    outline = read_json(orjson.dumps(body), Server())[1]
+    cut = orjson.loads(orjson.dumps(body).replace(long.encode(), head.encode()))
+    cut["tools"][0]["function"]["parameters"] = schema  # schemas stay as they are
+    assert orjson.loads(outline) == cut
+
+
+@pytest.mark.parametrize("most", [5, 200, MAX_DEPTH])
+def test_a_long_body_may_be_just_as_deep_as_allowed(most):
+    def body(levels: int) -> bytes:
+        return b'{"a":%b1%b,"b":"%b"}' % (b"[" * (levels - 1), b"]" * (levels - 1), LONG.encode())
+
+    assert read_json(body(most), Server(max_nesting=most))[0]["b"] == LONG
+    with pytest.raises(BadRequest, match=f"nested more than {most} levels"):
+        read_json(body(most + 1), Server(max_nesting=most))
+
+
 def test_a_short_body_is_its_own_outline():
     raw = b'{"model":"m", "messages":[{"role":"user","content":"hi"}]}'
     assert read_json(raw, Server())[1] == raw.decode()

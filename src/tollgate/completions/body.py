@@ -28,7 +28,7 @@ from tollgate.completions.field_types import (
     unfit,
 )
 from tollgate.errors import BadRequest
-from tollgate.json_bounds import too_deep, too_many
+from tollgate.json_bounds import MOST_LEVELS, too_deep, too_many
 
 if TYPE_CHECKING:
     from tollgate.config.settings import Server
@@ -72,20 +72,27 @@ def write_json(body: dict[str, Any], server: Server) -> bytes:
 
 
 def outline_of(raw: bytes, body: dict[str, Any], server: Server) -> str:
-    """The body without its plain text turns, decoded byte by byte (latin-1). Raises `BadRequest` for a body that is
-    nested too deep.
+    """The body without its plain text turns and with only the heads of other long strings, decoded byte by byte
+    (latin-1). Raises `BadRequest` for a body that is nested too deep.
 
     The abilities and the state that a request needs are found by some two dozen substring searches. In a long
-    conversation, which is nearly all plain text, they would cost more than everything else. It is a `str` because
-    `in` takes three times as long for bytes: CPython first tries the needle as a number and catches the error.
+    conversation, which is nearly all texts, results of tools and pictures, they would cost more than everything else.
+    They look for names, and for values by their first letters. It is a `str` because `in` takes three times as long
+    for bytes: CPython first tries the needle as a number and catches the error.
     """
+    if len(raw) < _SHORT:
+        outline = raw.decode("latin-1")
+        if outline.count("{") + outline.count("[") > server.max_nesting and too_deep(body, server.max_nesting):
+            raise _deep(server)
+        return outline
+    rest: Any = _without_texts(body)
+    around = MOST_LEVELS - server.max_nesting
+    for _ in range(around):  # so that it is orjson that counts the levels
+        rest = [rest]
     try:
-        outline = (raw if len(raw) < _SHORT else orjson.dumps(_without_texts(body))).decode("latin-1")
-    except orjson.JSONEncodeError:  # orjson reads 1024 levels and writes 254
+        return orjson.dumps(rest)[around:-around].decode("latin-1")
+    except orjson.JSONEncodeError:
         raise _deep(server) from None
-    if outline.count("{") + outline.count("[") > server.max_nesting and too_deep(body, server.max_nesting):
-        raise _deep(server)
-    return outline
 
 
 def _crowded(server: Server) -> BadRequest:
@@ -104,7 +111,7 @@ def _without_texts(body: dict[str, Any]) -> dict[str, Any]:
         if name in _TURNS and type(value) is list:
             rest[name] = _without_text_turns(value)
         elif name not in _TEXT_FIELDS or type(value) is not str:
-            rest[name] = value
+            rest[name] = _heads(value, _CUT.get(name, 0))
     return rest
 
 
@@ -122,10 +129,36 @@ def _without_text_turns(turns: list[Any]) -> list[Any]:
                 content = turn.get("content")
                 if type(content) is str or type(content) is list and all(map(_is_text_part, content)):
                     continue
-            found.append(turn)
+            found.append(_heads(turn, _TURN))
         elif type(turn) is not str:
             found.append(turn)
     return found
+
+
+_HEAD = 64
+"""Letters of a long string that an outline keeps: sealed tokens, addresses and data are known by fewer."""
+_TURN = 6
+"""Levels of a turn in which strings are cut, as deep as the picture in a tool's result:
+{"content": [{"content": [{"source": {"data": ...}}]}]}"""
+_CUT = {"system": 2, "tools": 3}
+"""The same of other fields: parts, and tools with their descriptions, but not their schemas, whose strings are many and
+short."""
+
+_HELD = frozenset({dict, list})
+
+
+def _heads(value: Any, levels: int) -> Any:
+    """The value, with its long strings cut on so many levels."""
+    if not levels:
+        return value
+    if type(value) is dict:
+        return {
+            name: each[:_HEAD] if type(each) is str else _heads(each, levels - 1) if type(each) in _HELD else each
+            for name, each in value.items()
+        }
+    if type(value) is list:
+        return [each[:_HEAD] if type(each) is str else _heads(each, levels - 1) for each in value]
+    return value
 
 
 def _is_text_part(part: Any) -> bool:
