@@ -621,3 +621,10 @@ def test_usage_is_computed_separately_only_if_no_other_rule_affects_it(body: str
 )
 def test_a_comparison_of_two_literals_causes_no_python_warning(expression, result):
     assert run(f'"{{{{ {expression} }}}}"', {}) is result
+
+
+@pytest.mark.parametrize("operator", ["<", "<=", ">", ">="])
+def test_nothing_is_less_than_a_named_number_that_is_absent_nor_is_it_more(operator):
+    template = f"{{$let: {{n: '{{{{ $.n | number }}}}'}}, is: '{{{{ $.a {operator} $n }}}}'}}"
+    assert run(template, {"a": 3}) == run(template, {"a": 3, "n": "x"}) == {"is": False}
+    assert run(template, {"a": 3, "n": "3"}) == {"is": "=" in operator}

@@ -53,7 +53,7 @@ def comparison(site: Site, operator: str, left: Lowered, right: Lowered, *, text
             return f"{left.py} {no}in {right.py}"  # a text equals nothing but a text
         return f"{no}within({left.py}, {right.py})"
     word = {"lt": "<", "gt": ">", "lteq": "<=", "gteq": ">="}[operator]
-    if right.kind == "number" and right.atom:
+    if right.kind == "number" and right.present and right.atom:
         bound, name = site.bound(left)
         return f"type({bound}) in NUMBERS and {name} {word} {right.py}"
     call = "less" if operator in ("lt", "gt") else "less_or_same"
