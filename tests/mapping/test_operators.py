@@ -467,6 +467,9 @@ EXPRESSIONS = {
     "($.o | json | json) | parse_json": {"k": "v"},
     "'\"{hi\"' | parse_json": "{hi",
     "'\"[1]\"' | parse_json": "[1]",
+    '\'{"a": "caf\\\\ud83d"}\' | parse_json': {"a": "caf\ufffd"},
+    '\'{"a": "\\\\ud83d\\\\ude00"}\' | arguments': {"a": "\U0001f600"},
+    '\'{"a": "caf\\\\ud83d"}\' | arguments': {"a": "caf\ufffd"},
     "{'a': 1} | json": '{"a":1}',
     "{'type': 'object', 'properties': {'type': {'type': 'string'}}} | closed_schema": {
         "type": "object",

@@ -13,10 +13,9 @@ import re
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from tollgate.json_bounds import MAX_DEPTH, too_deep, too_many
 from tollgate.mapping.failures import Fault
+from tollgate.mapping.json_value import json_value
 from tollgate.mapping.values import NUMBERS, Bool, List, Number, Object, Text, in_json, joined, text_of
 from tollgate.wording import clipped
 
@@ -72,7 +71,7 @@ def _parsed(value: Any, context: Context, broken: str | None) -> Any:
         wrong = f"more than {_MOST_VALUES} values"
     else:
         try:
-            found = orjson.loads(value)
+            found = json_value(value)
         except ValueError:
             if broken and not context.lenient:
                 return {broken: value}
@@ -94,7 +93,7 @@ def _once_more(text: str) -> Any:
     if _is_crowded(text):
         return text
     try:
-        found = orjson.loads(text)
+        found = json_value(text)
     except ValueError:
         return text
     return found if type(found) is dict else text

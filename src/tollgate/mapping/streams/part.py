@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import orjson
-
 from tollgate.mapping.join_parts import as_one
+from tollgate.mapping.json_value import json_value
 from tollgate.mapping.streams.frames import Frame
 from tollgate.mapping.streams.json_end import JsonEnd
 from tollgate.mapping.values import text_of
@@ -251,6 +250,6 @@ def unfit(arguments: str) -> str | None:
     if not arguments or arguments.isspace():
         return None
     try:
-        return None if type(orjson.loads(arguments)) is dict else "arguments that are not an object"
+        return None if type(json_value(arguments)) is dict else "arguments that are not an object"
     except ValueError:
         return "arguments that are not JSON"
