@@ -45,6 +45,15 @@ def test_a_division_by_zero_is_absent(name):
 
 
 @pytest.mark.parametrize(
+    ("name", "left", "right"),
+    [("add", 1e308, 1e308), ("multiply", 1e200, 1e200), ("divide", 1e200, 1e-200), ("divide_whole", 1e200, 1e-200)],
+)
+def test_a_result_that_json_cannot_write_fails_and_does_not_become_null(name, left, right):
+    with pytest.raises(Fault, match="larger than numbers can be"):
+        getattr(values, name)(left, right)
+
+
+@pytest.mark.parametrize(
     ("value", "start", "stop", "part"),
     [
         ([1, 2, 3], 0, 1, [1]),

@@ -80,7 +80,10 @@ def _number(node: nodes.Expr) -> float | None:
 
 
 def _elsewhere(entry: Filter, node: nodes.Filter, fits: Callable[[object], bool]) -> str | None:
-    """A text that fits one place among the arguments and stands at one that takes any text: two are exchanged."""
+    """A text that fits one place among the arguments and stands at one that takes any text: two are exchanged. None
+    if almost any text fits there."""
+    if fits("x"):
+        return None
     others = (each for place, each in enumerate(node.args) if place not in entry.fits)
     return next((each.value for each in others if isinstance(each, nodes.Const) and fits(each.value)), None)
 

@@ -33,7 +33,7 @@ LEAST_SHORT = 16
 _32_DIGITS = re.compile(r"[0-9A-Fa-f]{32}\Z")
 _LAST_MOMENT = 253_402_300_800
 """Seconds until the year 10000."""
-_DATE_CODES = re.compile(r"(?:[^%]|%[YmdHMSjabfyp%])*\Z", re.DOTALL)
+_DATE_CODES = re.compile(r"(?:[^%\ud800-\udfff]|%[YmdHMSjabfyp%])*\Z", re.DOTALL)
 """What a date's format may hold: codes that mean the same everywhere, and text."""
 _RFC_3339 = re.compile(
     r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,18})?)?(?:[Zz]|[+-]\d\d:?\d\d)?)?\Z", re.ASCII

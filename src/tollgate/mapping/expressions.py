@@ -336,8 +336,10 @@ class _Lowering(NodeVisitor):
 
     def visit_Neg(self, node: nodes.Neg) -> Lowered:
         value = self.taken(node.node)
+        if misfit := never_fits("subtract", "number", value.kind):
+            self._wrong(node, misfit)
         if isinstance(node.node, nodes.Const) and value.kind == "number":
-            return Lowered(f"-{value.py}", True, "number", atom=True)
+            return written(-node.node.value)
         return Lowered(f"negative({value.py})", value.present, "number")
 
     def _note_decided(self, node: nodes.And | nodes.Or) -> None:

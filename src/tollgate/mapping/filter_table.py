@@ -146,7 +146,11 @@ FILTERS: dict[str, Filter] = {
         _filter(filters.lower, "'A' | lower → \"a\""),
         _filter(filters.upper, "'a' | upper → \"A\""),
         _filter(filters.replace, "'a-b' | replace('-', '_') → \"a_b\""),
-        _filter(filters.keep, "'a|b.c' | keep('a-z0-9', '_') → \"a_b_c\""),
+        _filter(
+            filters.keep,
+            "'a|b.c' | keep('a-z0-9', '_') → \"a_b_c\"",
+            fits={0: (filters.is_set_of_characters, "characters and ranges, such as 'a-z0-9'")},
+        ),
         _filter(
             digests.short,
             "'get_weather_of_tomorrow' | short(20) → \"get_weather_6e6ef271\"",

@@ -199,7 +199,8 @@ def rounded(value: Number, places: Number = 0) -> int | float | None:
 def total(value: List) -> int | float | None:
     """The sum of the numbers in a list; absent ones are skipped, no number at all is absent."""
     numbers = [item for item in value if type(item) in NUMBERS] if type(value) is list else []
-    return in_json(sum(numbers)) if numbers else None
+    made = sum(numbers)
+    return in_json(made) if numbers and abs(made) != inf else None
 
 
 def clip(value: Number, lowest: Number, highest: Number) -> int | float | None:
@@ -225,15 +226,21 @@ def keep(value: Text, allowed: Text, other: Text) -> str | None:
     """A text in which every character is another one, but those allowed (`a-z` is a range)."""
     if type(value) is not str or type(allowed) is not str or type(other) is not str:
         return None
-    return _outside(allowed).sub(lambda _: other, value)
+    outside = _outside(allowed)
+    return None if outside is None else outside.sub(lambda _: other, value)
 
 
 @functools.lru_cache(256)
-def _outside(allowed: str) -> re.Pattern[str]:
+def _outside(allowed: str) -> re.Pattern[str] | None:
     try:
         return re.compile("[^" + re.sub(r"[\\\]\[^]", r"\\\g<0>", allowed) + "]")
     except re.error:
-        raise Fault(f"`{allowed}` is no set of characters") from None
+        return None
+
+
+def is_set_of_characters(allowed: object) -> bool:
+    """Whether `keep` can use it."""
+    return type(allowed) is str and _outside(allowed) is not None
 
 
 def lookup(value: List, key: Text, wanted: Text) -> dict[str, Any] | None:

@@ -20,6 +20,7 @@ from tollgate.mapping.operators import one_text
 from tollgate.mapping.path_code import read_text
 from tollgate.mapping.paths import ParseError, Path, closing, extent, parse_path
 from tollgate.mapping.scope import NOTHING, Lowered, Site, Spot, Unit, written
+from tollgate.mapping.values import in_json
 
 NOTHING_WORD = "$nothing"
 _FILTERED = re.compile(r"\|\s*(\w+)(?:\([^()]*\))?\s*\}\}\Z")
@@ -38,6 +39,8 @@ def is_literal(node: Scalar) -> bool:
 def literal(node: Scalar) -> str | float | None:
     """The value of a literal scalar: numbers as int or float, `$$` as `$`."""
     value = node.value
+    if type(value) is int:
+        return in_json(value)
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, str) and value.startswith("$$"):

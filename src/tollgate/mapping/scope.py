@@ -15,7 +15,7 @@ from tollgate.errors import ConfigErrors
 from tollgate.mapping.emit import Code, Module, TooDeep
 from tollgate.mapping.filter_table import FILTERS, Filter
 from tollgate.mapping.reads import Places, Reads, take
-from tollgate.mapping.values import KINDS, RUNTIME
+from tollgate.mapping.values import KINDS, RUNTIME, in_json
 from tollgate.wording import nearest_word
 
 
@@ -48,6 +48,8 @@ NOTHING = Lowered("None", atom=True)
 
 def written(value: str | float | None) -> Lowered:
     """A literal."""
+    if type(value) is int:
+        value = in_json(value)
     return Lowered(repr(value), True, KINDS[type(value)], atom=True)
 
 

@@ -7,6 +7,7 @@ returns a value, or raises `Fault` with a message for people.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from types import NoneType
 from typing import Any, TypeAlias
 
@@ -110,8 +111,13 @@ def within(needle: object, hay: Any) -> bool:
 
 
 def in_json(number: float) -> float:
-    """The number (also an integer) as JSON writers accept it: one of more than 64 bits becomes a float."""
-    return number if -(2**63) <= number < 2**64 or type(number) is float else float(number)
+    """The number (also an integer) as JSON writers accept it: an integer of more than 64 bits becomes a float. `Fault`
+    for infinity, which they write as null."""
+    if type(number) is float:
+        if abs(number) == inf:
+            raise Fault("the result is larger than numbers can be")
+        return number
+    return number if -(2**63) <= number < 2**64 else float(number)
 
 
 def add(left: Any, right: Any) -> Any:
@@ -140,12 +146,12 @@ def multiply(left: Any, right: Any) -> Any:
 
 def divide(left: Any, right: Any) -> Any:
     """left / right for numbers; absent, or a division by 0, gives absent."""
-    return left / right if _numbers(left, right, "divide") and right != 0 else None
+    return in_json(left / right) if _numbers(left, right, "divide") and right != 0 else None
 
 
 def divide_whole(left: Any, right: Any) -> Any:
     """left // right for numbers; absent, or a division by 0, gives absent."""
-    return left // right if _numbers(left, right, "divide") and right != 0 else None
+    return in_json(left // right) if _numbers(left, right, "divide") and right != 0 else None
 
 
 def remainder(left: Any, right: Any) -> Any:
