@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from openai.lib.streaming.chat import ChatCompletionStreamState
+from openai.types.chat import ChatCompletionChunk
 
 from mappings.support import context, converted
 
@@ -67,3 +69,29 @@ def test_a_citation_only_at_the_end_is_reported_as_lost(client: str) -> None:
     run = context()
     assert citations(client, converted("responses", client, stream("end"), run)) == []
     assert run.lost == ["citations told behind their text"]
+
+
+def test_the_official_sdk_keeps_citations_of_several_texts_apart() -> None:
+    cited: list[dict[str, Any]] = []
+    for index, url in enumerate(["https://x", "https://y"]):
+        note = {"type": "web_search_result_location", "url": url, "title": url, "encrypted_index": "", "cited_text": ""}
+        cited += [
+            {"type": "content_block_start", "index": index, "content_block": {"type": "text", "text": ""}},
+            {"type": "content_block_delta", "index": index, "delta": {"type": "citations_delta", "citation": note}},
+            {"type": "content_block_delta", "index": index, "delta": {"type": "text_delta", "text": "word"}},
+            {"type": "content_block_stop", "index": index},
+        ]
+    start = {
+        "type": "message_start",
+        "message": {"id": "m", "model": "c", "usage": {"input_tokens": 1, "output_tokens": 1}},
+    }
+    end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}}
+    state = ChatCompletionStreamState()
+    for _, chunk in converted("messages", "chat", [start, *cited, end]):
+        if isinstance(chunk, dict):
+            state.handle_chunk(ChatCompletionChunk.model_validate(chunk))
+    notes = state.current_completion_snapshot.to_dict()["choices"][0]["message"]["annotations"]
+    assert [(note["url_citation"]["url"], note["url_citation"]["start_index"]) for note in notes] == [
+        ("https://x", 0),
+        ("https://y", 4),
+    ]
