@@ -95,3 +95,17 @@ def test_the_official_sdk_keeps_citations_of_several_texts_apart() -> None:
         ("https://x", 0),
         ("https://y", 4),
     ]
+
+
+@pytest.mark.parametrize(("same_event", "received"), [(True, ["https://x"]), (False, [])])
+def test_a_citation_that_comes_with_a_call_is_sent_and_one_after_it_is_reported(
+    same_event: bool, received: list[str]
+) -> None:
+    call = {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}]}
+    cited = {"annotations": [{"type": "url_citation", "url_citation": NOTE}]}
+    deltas: list[dict[str, Any]] = [{"content": "word"}, *([{**call, **cited}] if same_event else [call, cited])]
+    events: list[Any] = [{"id": "a", "choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    events.append({"id": "a", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+    run = context()
+    assert citations("messages", converted("chat", "messages", events, run)) == received
+    assert run.lost == ([] if same_event else ["annotations after the end of a text"])

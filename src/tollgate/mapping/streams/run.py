@@ -355,6 +355,7 @@ class Run(Parts):
         if broke:
             self.send_error()
             return
+        self._lose_late()
         self.stop = settled_stop(self.stop, calls="tool_call" in self.seen)
         self._begin()
         self.state = "finished"
@@ -363,6 +364,13 @@ class Run(Parts):
             writer.finish(self, self.context)
         if writer.end is not None:
             self.out.append((None, writer.end))
+
+    def _lose_late(self) -> None:
+        """Report further fields of parts, such as citations, that came when these had ended."""
+        for kind, fields in self._ahead.items():
+            for name, value in fields.items() if kind in self.seen else ():
+                if value:
+                    self.context.lose(f"{name} after the end of a {kind}")
 
     def send_error(self) -> None:
         """Send `self.error`, and nothing after it; parts that are held back are dropped."""
