@@ -236,12 +236,13 @@ CANCEL = POLL + "      cancel: DELETE /jobs/{{ $.id }}\n"
 
 async def test_a_poll_waits_at_least_as_long_as_retry_after(tmp_path):
     write_mapping(tmp_path, "slow", MAPPING)
-    jobs = Jobs((202, QUEUED, {"retry-after-ms": "150"}), (202, QUEUED, {"retry-after": "0.2"}), QUEUED, DONE)
+    waits = [(202, QUEUED, {"retry-after-ms": "100"}), (202, QUEUED, {"retry-after": "0.1"})]
+    jobs = Jobs(*waits, (429, {}, {"retry-after": "0.15"}), QUEUED, DONE)
     async with inprocess(tmp_path, providers={"acme": provider()}, apps={"acme": jobs}) as here:
         began = asyncio.get_running_loop().time()
         assert (await here.post("/v1/chat/completions", ASK)).status_code == 200
         assert asyncio.get_running_loop().time() - began >= 0.35
-    assert len(jobs.requests) == 4
+    assert len(jobs.requests) == 5
 
 
 async def test_a_job_that_takes_too_long_times_out_and_is_cancelled(tmp_path):

@@ -102,17 +102,19 @@ class Job:
         polling, offer = self.polling, self._offer
         assert polling.again is not None
         missed, latest = 0, self.first
+        # a 202 may say how long the next poll should wait (RFC 9110, section 10.2.3), and so may a 429
+        wait = retry_after(latest.http["headers"])
         for pause in chain(polling.every, repeat(polling.every[-1])):
-            # a 202 may say how long the next poll should wait (RFC 9110, section 10.2.3)
-            await asyncio.sleep(max(pause, retry_after(latest.http["headers"]) or 0))
+            await asyncio.sleep(max(pause, wait or 0))
             try:
                 answer, raw = await self._poll(polling.again)
             except _Missed as miss:
                 missed += 1
                 if missed > _MOST_MISSED:
                     raise AttemptFailed(miss.error) from None
+                wait = miss.error.retry_after
                 continue
-            missed = 0
+            missed, wait = 0, retry_after(answer.headers)
             latest = await _job_answer(answer, raw)
             if not polling.waits(latest):
                 break
