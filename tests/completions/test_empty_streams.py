@@ -111,3 +111,19 @@ async def test_a_messages_stream_without_content_falls_back_to_the_next_route(tm
         reply = await here.post(PATHS["messages"], {**ASKS["messages"], "stream": True})
         assert (reply.status_code, reply.headers["x-tollgate-provider"]) == (200, "second")
         assert "hello" in reply.text and "empty" not in reply.text
+
+
+@pytest.mark.parametrize("client", ["messages", "responses"])
+async def test_the_end_mark_of_chat_alone_is_no_answer_in_other_formats(tmp_path, client):
+    names = ("first", "second", "third")
+    apps = dict.fromkeys(names, replying(blocks=[DONE], headers=SSE))
+    asked = {**ASKS[client], "stream": True}
+    providers = {
+        name: provider(f"app://{name}/v1", client, name=name, lines=f"priority: {place}")
+        for place, name in enumerate(names)
+    }
+    async with inprocess(tmp_path, providers=providers, apps=apps) as here:
+        assert (await here.post(PATHS[client], asked)).status_code == 500 and here.balance() == 100
+        here.services.client.register_app("third", replying(blocks=events(client), headers=SSE))
+        reply = await here.post(PATHS[client], asked)
+        assert (reply.status_code, reply.headers["x-tollgate-attempts"]) == (200, "3") and "[DONE]" not in reply.text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tollgate.completions.native import parsed_event
 from tollgate.mapping import Context
-from tollgate.sse import Decoder
+from tollgate.sse import Decoder, is_end_mark
 
 if TYPE_CHECKING:
     from tollgate.completions.exchange import Exchange
@@ -29,8 +29,9 @@ def is_opening(event: Any, opening: Opening) -> bool:
 
 
 def answers(block: bytes, opening: Opening) -> bool:
-    """Whether `block`, which consists of whole events, has one that is neither a comment nor an opening event."""
-    if opening is None:
+    """Whether `block`, which consists of whole events, has one that is neither a comment, an end mark nor an opening
+    event."""
+    if opening is None and b"[DONE]" not in block:
         return b"data" in block
     decoder, at = Decoder(), 0
     while at < len(block):  # one by one: usually the answer begins early in the block, and the rest need not be parsed
@@ -38,7 +39,7 @@ def answers(block: bytes, opening: Opening) -> bool:
         if end < 2:
             end = len(block)
         for event in decoder.feed(block[at:end]):
-            if event.data and not is_opening(parsed_event(event.data), opening):
+            if event.data and not is_end_mark(event.data) and not is_opening(parsed_event(event.data), opening):
                 return True
         at = end
     return False
