@@ -166,6 +166,23 @@ async def test_a_failing_route_falls_back_to_another(tmp_path, bad, stream):
         assert here.services.metrics.attempts == {("first", earlier["error"]): 1, ("second", "ok"): 1}
 
 
+async def test_the_row_of_a_failure_names_the_provider_whose_error_was_returned(tmp_path):
+    """A provider that answered tells more than one that cannot be reached, also if that one was tried last."""
+    unreachable = provider("second", priority=1).replace("app://second/chat", "http://127.0.0.1:1/chat")
+    async with inprocess(
+        tmp_path,
+        providers={"first": provider("first"), "second": unreachable},
+        apps={"first": replying(500)},
+        environ=SECRET,
+    ) as here:
+        reply = await here.post("/v1/chat/completions", ASK)
+        (row,) = await rows(here, tmp_path)
+    assert (reply.status_code, row["status"], row["attempts"]) == (500, 500, 2)
+    assert (row["provider"], row["error_code"]) == ("first", "upstream_failed")
+    [other] = json.loads(row["earlier_attempts"])
+    assert (other["provider"], other["error"], other["status"]) == ("second", "upstream_unreachable", None)
+
+
 async def test_each_earlier_attempt_is_recorded_with_its_duration(tmp_path):
     async def slow(*call):
         await asyncio.sleep(0.2)

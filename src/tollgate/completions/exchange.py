@@ -52,7 +52,7 @@ class Exchange:
     hold: Hold | None = None
     attempts: int = 0
     failed: list[FailedAttempt] = field(default_factory=list)
-    """The failed attempts, as the usage row lists them."""
+    """The failed attempts, as the usage row lists them: without `attempt`."""
     admitted_tokens: int = 0
     limits: Limits = UNLIMITED
     upstream_ms: float = 0.0

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from tollgate.completions.attempt import Attempt
 from tollgate.completions.estimate import estimate_usage
@@ -26,12 +26,20 @@ from tollgate.errors import (
     UpstreamFailed,
     UpstreamRejected,
 )
-from tollgate.ledger.usage_row import failed_attempt, outcome_without_answer
+from tollgate.ledger.usage_row import FailedAttempt, failed_attempt, outcome_without_answer
 from tollgate.public_errors import public_status
 from tollgate.routing import Offer, Plan
 
 log = logging.getLogger("tollgate.completions")
 Answered = TypeVar("Answered")
+
+
+class _Failure(NamedTuple):
+    """A failed attempt: its error, and what a row lists of it."""
+
+    error: UpstreamError
+    attempt: Attempt
+    entry: FailedAttempt
 
 
 async def try_routes(
@@ -49,10 +57,10 @@ async def try_routes(
     once, since no other route can help; else the worst failure of the routes that were called; else the first refusal.
     """
     waiting, calls = [*routes.offers], routes.calls
-    failures: list[UpstreamError] = []
+    failures: list[_Failure] = []
     error: UpstreamError | None = None
     refusal: BadRequest | None = None
-    reported: Attempt | None = None  # the attempt whose error the client will see
+    refused_at: Attempt | None = None
     while waiting and exchange.attempts < calls:
         offer = waiting.pop(0)
         exchange.attempts += 1
@@ -68,41 +76,45 @@ async def try_routes(
             log.debug("route %s cannot take request %s: %s", offer.route, exchange.inbound.request_id, refused)
             refusal = refusal or without_frames(refused)
             exchange.attempts -= 1
-            reported = reported or attempt
+            refused_at = refused_at or attempt
             continue
         except AttemptFailed as failed:
             error = without_frames(failed.error)
         else:
             exchange.services.metrics.attempts[offer.provider, "ok"] += 1
             return answered
-        reported = attempt
-        _note_failure(exchange, offer, error, (time.perf_counter() - began) * 1000)
+        failures.append(_note_failure(exchange, offer, error, (time.perf_counter() - began) * 1000))
         if not isinstance(error, UpstreamRejected):
-            failures.append(error)
             continue
         most = exchange.runtime.gateway.retry.attempts
         if exchange.attempts >= most or not goes_without_unreadable(exchange, error):
-            failures = [error]
+            failures = failures[-1:]
             break
+        failures.pop()
         waiting, calls = [offer, *waiting], min(max(calls, exchange.attempts + 1), most)
-    assert reported is not None
-    exchange.attempt = reported
     try:
-        if refusal is not None and not failures:
-            exchange.attempts = 1
-            raise refusal
-        raise _worst(failures)
+        if failures:
+            error, exchange.attempt, entry = _worst(failures)
+            exchange.failed.remove(entry)  # the row itself describes this attempt
+            raise error
+        assert refusal is not None
+        assert refused_at is not None
+        exchange.attempts, exchange.attempt = 1, refused_at
+        raise refusal
     finally:
         error = refusal = None
         failures.clear()  # the error's traceback refers to this frame: break the reference cycle
 
 
-def _note_failure(exchange: Exchange, offer: Offer, error: UpstreamError, milliseconds: float) -> None:
-    """Note a failed attempt in the metrics, the route's health and the row; its usage is not billed."""
+def _note_failure(exchange: Exchange, offer: Offer, error: UpstreamError, milliseconds: float) -> _Failure:
+    """Note the failure of the current attempt in the metrics, the route's health and the row; its usage is not
+    billed."""
     exchange.services.metrics.attempts[offer.provider, error.code] += 1
     exchange.route_failed(error)
-    exchange.failed.append(failed_attempt(offer.provider, offer.model.upstream, error, milliseconds))
+    entry = failed_attempt(offer.provider, offer.model.upstream, error, milliseconds)
+    exchange.failed.append(entry)
     exchange.note_usage(None)
+    return _Failure(error, exchange.attempt, entry)
 
 
 async def settle_failure(exchange: Exchange, error: BaseException) -> None:
@@ -137,11 +149,11 @@ async def _count_prompt(exchange: Exchange) -> None:
         exchange.note_usage(await estimate_usage(exchange, []), estimated=True)
 
 
-def _worst(errors: list[UpstreamError]) -> UpstreamError:
-    """The error for the client when every route failed: the last failure of a provider that answered, else the last
-    network failure; with the shortest `retry_after` of all."""
-    answered = [error for error in errors if isinstance(error, UpstreamFailed)]
-    error = (answered or errors)[-1]
-    waits = [other.retry_after for other in errors if other.retry_after is not None]
-    error.retry_after = min(waits) if waits else None
-    return error
+def _worst(failures: list[_Failure]) -> _Failure:
+    """The one whose error the client gets when every route failed: the last failure of a provider that answered, else
+    the last network failure; with the shortest `retry_after` of all."""
+    answered = [failure for failure in failures if isinstance(failure.error, UpstreamFailed)]
+    worst = (answered or failures)[-1]
+    waits = [each.error.retry_after for each in failures if each.error.retry_after is not None]
+    worst.error.retry_after = min(waits) if waits else None
+    return worst

@@ -67,7 +67,6 @@ def usage_row(
         row.lost = "; ".join(context.lost)[:2000]
     row.provider_cost = usage.reported_cost
     row.price_rule = charge.rule
-    if exchange.failed:
-        row.earlier_attempts = attempts_text(exchange.failed[: exchange.attempts - 1])
+    row.earlier_attempts = attempts_text(exchange.failed)
     row.metadata = metadata_text(body, inbound.dialect)
     return row

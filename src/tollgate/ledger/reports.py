@@ -170,7 +170,7 @@ FROM usage ORDER BY time DESC, seq DESC LIMIT 50""",
 
 def report_query(name: str, filters: Filters) -> tuple[str, Filters]:
     """The SQL of a report, and the filters of the view that it needs. Attempts are filtered by provider one by one: in
-    a row's `provider` is only the last one, and the row of another provider tells of those before it."""
+    a row's `provider` is only one of them, and the row of another provider tells of the others."""
     sql = REPORTS[name][1]
     if name != "by-attempt" or filters.provider is None:
         return sql, filters

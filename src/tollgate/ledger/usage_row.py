@@ -63,7 +63,9 @@ class UsageRow:
     )
     asked_model: Annotated[str, "VARCHAR", "model name in the request"] = ""
     model: Annotated[str, "VARCHAR", "canonical model"] = ""
-    provider: Annotated[str, "VARCHAR", "provider that answered, or the last one tried"] = ""
+    provider: Annotated[
+        str, "VARCHAR", "provider that answered, or whose error was returned, or else the last one tried"
+    ] = ""
     upstream_model: Annotated[str, "VARCHAR", "the provider's name for the model"] = ""
     client_protocol: Annotated[str, "VARCHAR", "wire format of the client's request"] = ""
     upstream_protocol: Annotated[
@@ -145,9 +147,9 @@ class UsageRow:
     earlier_attempts: Annotated[
         str | None,
         "VARCHAR",
-        "attempts that failed before the one at provider, in order, as a JSON list of provider, upstream_model, error "
-        "(as in error_code), status (the provider's HTTP status, null without an answer) and ms; NULL if there were "
-        "none, and for count_tokens",
+        "attempts that failed, but for the one at provider, in order, as a JSON list of provider, upstream_model, "
+        "error (as in error_code), status (the provider's HTTP status, null without an answer) and ms; NULL if there "
+        "were none, and for count_tokens",
     ] = None
     metadata: Annotated[
         str | None,
