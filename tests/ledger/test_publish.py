@@ -372,6 +372,38 @@ def test_a_start_under_another_instance_name_does_not_copy_old_hours(setup: Setu
     assert not setup.publisher.path(TEN - timedelta(days=2)).exists()
 
 
+def test_no_row_is_in_files_of_two_names_after_the_instance_was_renamed(setup: Setup) -> None:
+    hours = [TEN, TEN - timedelta(hours=1), TEN - timedelta(days=2)]
+    for number, name in enumerate(("main", "eu-1", "main", "eu-2"), start=1):
+        setup.publisher = Publisher(StoreSource(setup.store), setup.usage, name)
+        setup.publisher.recheck()
+        setup.publisher.publish(TEN)
+        setup.add(*(row(time=hour) for hour in hours))
+        setup.publisher.publish(TEN)
+        assert setup.read() == setup.read("count(DISTINCT request_id)") == number * len(hours)
+
+
+def test_a_new_name_alone_makes_no_file(setup: Setup) -> None:
+    setup.add(row(time=TEN))
+    setup.publisher.publish(TEN)
+    setup.publisher = Publisher(StoreSource(setup.store), setup.usage, "eu-1")
+    setup.publisher.recheck()
+    assert setup.publisher.publish(TEN) == 0
+    assert not setup.publisher.path(TEN).exists()
+
+
+def test_a_damaged_file_of_another_name_keeps_no_row_from_being_published(setup: Setup) -> None:
+    setup.add(row(time=TEN))
+    setup.publisher.publish(TEN)
+    damaged = setup.publisher.path(TEN)
+    damaged.write_bytes(b"nonsense")
+    setup.publisher = Publisher(StoreSource(setup.store), setup.usage, "eu-1")
+    setup.publisher.recheck()
+    setup.publisher.publish(TEN)
+    damaged.unlink()
+    assert setup.read() == 1
+
+
 def test_a_new_store_beside_old_files_adds_to_them(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()

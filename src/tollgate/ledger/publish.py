@@ -83,6 +83,8 @@ class Publisher:
         self._rechecks = False
         self._lacking: dict[datetime, int] = {}
         """Hours whose file is still to be checked or written, each with its highest `seq`; found at the start."""
+        self._before = 0
+        """The highest `seq` at the start: later rows are in no file that was published under another name."""
 
     @property
     def behind(self) -> bool:
@@ -119,7 +121,7 @@ class Publisher:
             self._lacking = young | {
                 hour: seq for hour, seq in known.items() if (f"{hour:%Y-%m-%d}", f"{hour:%H}") not in there
             }
-            self._rechecks = False
+            self._rechecks, self._before = False, applied
         written = 0
         ends = time.monotonic() + _TURN_SECONDS
         for hour, newest in [*sorted(hours.items()), *sorted(self._lacking.items())]:
@@ -159,8 +161,7 @@ class Publisher:
                 choose_merging(connection, newest - found, newest)
                 with _attached(connection, temporary):
                     add_usage_columns(connection, "published.usage")
-                    self._source.copy(hour, found, "published.usage")
-                    return True
+                    return self._copy(path, hour, found)
             except duckdb.Error as error:
                 if too_many_open(error) or not self._source.is_whole(hour) and self._is_intact(path):
                     raise  # nothing is wrong with the file: the disk may be full
@@ -171,8 +172,25 @@ class Publisher:
             with transaction(connection):  # without it each waits for the disk
                 for statement in (create_table("published.usage", for_readers=True), *comments("published.usage")):
                     connection.execute(statement)
-            self._source.copy(hour, 0, "published.usage")
-        return True
+            return self._copy(path, hour, 0) or path.exists()
+
+    def _copy(self, path: Path, hour: datetime, found: int) -> bool:
+        """Add the rows with a `seq` above `found` to the attached file, but not those that were published under another
+        name, before `instance` was changed: they would count twice. False when there are none."""
+        connection = self._source.connection
+        self._source.copy(hour, found, "published.usage")
+        others = sorted(path.parent.glob(f"{hour:%H}*.duckdb")) if found < self._before else []
+        for other in others:
+            if other != path:
+                try:
+                    connection.execute(
+                        "DELETE FROM published.usage WHERE seq > ? AND request_id IN (SELECT request_id FROM "
+                        "read_duckdb(?, table_name = 'usage'))",
+                        [found, str(other)],
+                    )
+                except duckdb.Error as error:  # it may be another gateway's, and ours must not wait for its repair
+                    log.warning("%s cannot be read: %s", other, first_line(error))
+        return bool(connection.execute("SELECT 1 FROM published.usage WHERE seq > ? LIMIT 1", [found]).fetchall())
 
     def _is_intact(self, path: Path) -> bool:
         """Whether every value of a file can be read."""
