@@ -23,6 +23,7 @@ import orjson
 from tollgate.config.settings import Store as StoreSettings
 from tollgate.errors import TollgateError
 from tollgate.ledger import segments
+from tollgate.ledger.duckdb_paths import require_openable
 from tollgate.ledger.interface import Snapshot
 from tollgate.ledger.journal import Journal, call_on
 from tollgate.ledger.publish import Effort, Publisher, remove_files, unpublished
@@ -103,6 +104,8 @@ class EmbeddedBackend:
         return snapshot
 
     def _open(self) -> tuple[Snapshot, int]:
+        for path in (self._store_path, self._settings.usage_directory):
+            require_openable(path)
         self._directory.take(moved=self._moved)
         try:
             self._catch_up()

@@ -21,6 +21,7 @@ from typing import Self
 
 import duckdb
 
+from tollgate.ledger.duckdb_paths import literally
 from tollgate.ledger.durable_files import keep_aside
 from tollgate.ledger.reports import too_many_open
 from tollgate.ledger.schema import add_usage_columns, choose_merging, transaction
@@ -186,7 +187,7 @@ class Publisher:
                     connection.execute(
                         "DELETE FROM published.usage WHERE seq > ? AND request_id IN (SELECT request_id FROM "
                         "read_duckdb(?, table_name = 'usage'))",
-                        [found, str(other)],
+                        [found, literally(other)],
                     )
                 except duckdb.Error as error:  # it may be another gateway's, and ours must not wait for its repair
                     log.warning("%s cannot be read: %s", other, first_line(error))
@@ -196,7 +197,7 @@ class Publisher:
         """Whether every value of a file can be read."""
         try:
             self._source.connection.execute(
-                "SELECT max(COLUMNS(*)) FROM read_duckdb(?, table_name = 'usage')", [str(path)]
+                "SELECT max(COLUMNS(*)) FROM read_duckdb(?, table_name = 'usage')", [literally(path)]
             )
         except duckdb.Error:
             return False
@@ -223,7 +224,7 @@ class Publisher:
 
     def _highest_in(self, path: Path) -> int:
         [[highest]] = self._source.connection.execute(
-            "SELECT max(seq) FROM read_duckdb(?, table_name = 'usage')", [str(path)]
+            "SELECT max(seq) FROM read_duckdb(?, table_name = 'usage')", [literally(path)]
         ).fetchall()
         return highest or 0
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import duckdb
 
+from tollgate.ledger.duckdb_paths import literally
 from tollgate.ledger.usage_row import COLUMNS, TOKENS, base_type, sql_text
 
 _HOUR_FILE = re.compile(r"(\d{4}-\d\d-\d\d)/(\d\d)(?:-[^/]*)?\.duckdb\Z")
@@ -218,7 +219,7 @@ def damaged_files(directory: Path, filters: Filters, without: Container[Path] = 
             if path in without:
                 continue
             try:
-                connection.execute("SELECT max(seq) FROM read_duckdb(?, table_name = 'usage')", [str(path)])
+                connection.execute("SELECT max(seq) FROM read_duckdb(?, table_name = 'usage')", [literally(path)])
             except duckdb.Error as error:
                 damaged += [path] if path.exists() and not too_many_open(error) else []
     return damaged
@@ -243,7 +244,7 @@ def select_usage(directory: Path, filters: Filters, without: Container[Path] = (
     empty = ", ".join(f"CAST(NULL AS {base_type(column)}) AS {column.name}" for column in COLUMNS)
     source = f"(SELECT {empty} WHERE false)"
     if files:
-        names = ", ".join(sql_text(str(path)) for path in files)
+        names = ", ".join(sql_text(literally(path)) for path in files)
         rows = f"read_duckdb([{names}], table_name = 'usage', union_by_name = true)"
         # adds columns that are newer than all files; only if needed, as it doubles the time to read the newest rows
         source = rows if _has_all_columns(files[-1]) else f"({source} UNION ALL BY NAME FROM {rows})"
@@ -253,7 +254,7 @@ def select_usage(directory: Path, filters: Filters, without: Container[Path] = (
 def _has_all_columns(path: Path) -> bool:
     """Whether this file was written by a program that knew every column."""
     try:
-        return _columns(str(path), path.stat().st_mtime_ns) >= {column.name for column in COLUMNS}
+        return _columns(literally(path), path.stat().st_mtime_ns) >= {column.name for column in COLUMNS}
     except (duckdb.Error, OSError):  # the query itself will raise it again
         return False
 

@@ -97,13 +97,6 @@ class Store:
     def open(self) -> None:
         """Open or create the file and bring its tables up to date."""
         try:
-            str(self._path).encode()
-        except UnicodeEncodeError:  # DuckDB says no more than "std::bad_cast"
-            raise TollgateError(
-                f"{str(self._path)!a}: the store cannot be opened: its path is not UTF-8. Give it another folder, "
-                "or LANG=C.UTF-8 where it is"
-            ) from None
-        try:
             self._connection = duckdb.connect(
                 str(self._path), config={"threads": 1, "memory_limit": MEMORY_LIMIT, "checkpoint_threshold": LOG_LIMIT}
             )

@@ -15,6 +15,7 @@ import orjson
 
 from tollgate.config.settings import Store
 from tollgate.errors import TollgateError
+from tollgate.ledger.duckdb_paths import require_openable
 from tollgate.ledger.locks import FileLocks, once_free
 from tollgate.ledger.publish import Effort, Publisher, naive, unpublished
 from tollgate.ledger.reports import in_memory
@@ -118,6 +119,7 @@ class Publishing:
     async def open(self) -> int:
         """Lock the usage files of this name; returns the highest `seq` in them."""
         directory = self._settings.usage_directory
+        require_openable(directory)
         try:
             directory.mkdir(parents=True, exist_ok=True)
             await once_free(lambda: self._take_name(directory), _LOCK_SECONDS)
