@@ -36,7 +36,7 @@ import math
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from tollgate.config.load import Problem
@@ -207,9 +207,9 @@ class UpstreamError(TollgateError):
 
 
 class UpstreamRejected(UpstreamError):
-    """The provider rejected the request itself (a 4xx caused by the caller). `body` is the parsed body or text of its
-    answer; `kind`, `upstream_code` and `param` are the type, code and param in it (agents act on
-    `context_length_exceeded`)."""
+    """The provider rejected the request itself (a 4xx caused by the caller). `kind`, `upstream_code` and
+    `param` are the type, code and param in its answer (agents act on `context_length_exceeded`); `details` are those of
+    a messages error, if they have a code."""
 
     status = 400
     code = "upstream_rejected"
@@ -219,14 +219,14 @@ class UpstreamRejected(UpstreamError):
         message: str,
         *,
         status: int = 400,
-        body: object = None,
+        details: Mapping[str, Any] | None = None,
         kind: str | None = None,
         param: str | None = None,
         upstream_code: str | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.body = body
+        self.details = details
         self.kind = kind
         self.upstream_code = upstream_code
         self.param = param

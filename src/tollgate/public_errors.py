@@ -146,14 +146,6 @@ def messages_error_type(error: TollgateError) -> str:
     return _MESSAGES_TYPES.get(error.status, "invalid_request_error")
 
 
-def messages_error_code(error: UpstreamRejected) -> str | None:
-    """The `error.details.error_code` of the provider's answer, which messages clients act on; None in other formats."""
-    inner = error.body.get("error") if isinstance(error.body, dict) else None
-    details = inner.get("details") if isinstance(inner, dict) else None
-    code = details.get("error_code") if isinstance(details, dict) else None
-    return code[:100] if isinstance(code, str) else None
-
-
 def messages_error_message(error: UpstreamRejected) -> str:
     """The provider's message. For a prompt that is too long it gets the prefix of the messages API, whose clients
     recognise this error by its message only: Claude Code then compacts the conversation."""

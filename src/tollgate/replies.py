@@ -7,7 +7,7 @@ responses and messages in their API's JSON, the others in the `{success, code, m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -35,7 +35,6 @@ from tollgate.errors import (
 )
 from tollgate.public_errors import (
     UNAVAILABLE,
-    messages_error_code,
     messages_error_message,
     messages_error_type,
     public_message,
@@ -156,9 +155,9 @@ _ACTED_ON = frozenset({"thread_not_found", "thread_unsupported_request"})
 
 
 def _messages(error: TollgateError) -> StatusAndBody:
-    def reply(status: int, kind: str, message: str, code: str | None = None) -> StatusAndBody:
-        details = {"details": {"error_code": code}} if code else {}
-        return status, {"type": "error", "error": {"type": kind, "message": message, **details}}
+    def reply(status: int, kind: str, message: str, details: Mapping[str, Any] | None = None) -> StatusAndBody:
+        detailed = {"details": details} if details else {}
+        return status, {"type": "error", "error": {"type": kind, "message": message, **detailed}}
 
     if isinstance(error, Unauthorized):
         return reply(
@@ -177,13 +176,11 @@ def _messages(error: TollgateError) -> StatusAndBody:
     if isinstance(error, ModelNotFound):
         return reply(404, "not_found_error", f"model: {error.model}{_endpoint_hint(error)}")
     if isinstance(error, UpstreamRejected):
-        return reply(
-            error.status, messages_error_type(error), messages_error_message(error), messages_error_code(error)
-        )
+        return reply(error.status, messages_error_type(error), messages_error_message(error), error.details)
     if isinstance(error, (BadRequest, NotFound, MethodNotAllowed)):
-        code = error.code if error.code in _ACTED_ON else None
+        details = {"error_code": error.code} if error.code in _ACTED_ON else None
         return reply(
-            error.status, "not_found_error" if error.status == 404 else "invalid_request_error", error.message, code
+            error.status, "not_found_error" if error.status == 404 else "invalid_request_error", error.message, details
         )
     return reply(public_status("messages", error), messages_error_type(error), _failure_message(error))
 

@@ -132,7 +132,7 @@ async def reported_error(answer: Answer, rules: ErrorRules) -> UpstreamError:
         body = raw.decode("utf-8", "replace")
     verdict = rules.judge(answer.status, answer.headers, body)
     assert verdict is not None
-    return verdict.error(body)
+    return verdict.error()
 
 
 async def _not_a_stream(answer: Answer, offer: Offer) -> AttemptFailed:

@@ -122,7 +122,7 @@ class Job:
             return answer, raw
         verdict = offer.errors.judge(answer.status, answer.headers, latest.body)
         if verdict is not None:  # the document fetched next need not show the failure
-            raise AttemptFailed(verdict.error(latest.body))
+            raise AttemptFailed(verdict.error())
         try:
             answer, raw = await self._poll(polling.fetch, latest)
         except _Missed as miss:
@@ -160,7 +160,7 @@ class Job:
         content = raw.decode("utf-8", "replace") if body is None else body
         verdict = self._offer.errors.judge(answer.status, answer.headers, content)
         assert verdict is not None
-        failure = _after_acceptance(verdict.error(body), answer)
+        failure = _after_acceptance(verdict.error(), answer)
         raise (_Missed if verdict.kind == "later" else AttemptFailed)(failure)
 
     async def _cancel(self, target: CallTarget) -> None:

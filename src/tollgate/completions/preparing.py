@@ -74,7 +74,7 @@ async def _value(exchange: Exchange, offer: Offer, prepare: Prepare, document: A
         content = raw.decode("utf-8", "replace")
     verdict = offer.errors.judge(answer.status, answer.headers, content)
     if verdict is not None:
-        raise AttemptFailed(verdict.error(content))
+        raise AttemptFailed(verdict.error())
     try:
         value = prepare.value(content, http={"status": answer.status, "headers": answer.headers})
     except MappingFailure as failure:

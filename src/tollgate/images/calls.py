@@ -72,7 +72,7 @@ class Calls:
             # no picture, and the file does not say why: perhaps the 200 contains an error, for which there is a rule
             verdict = offer.errors.judge(http["status"], http["headers"], content)
             if verdict is not None:
-                raise verdict.error(content)
+                raise verdict.error()
             found = ", ".join(list(content)[:20]) if isinstance(content, dict) else "a list"
             words = "provider %s: `images` of its %s step finds no picture in the answer, which has %r"
             log.warning(words, offer.provider, step.name, found[:200])
@@ -153,7 +153,7 @@ class Calls:
             raise _failed(f"the upload was answered with {answer.status}", answer)
         verdict = offer.errors.judge(answer.status, answer.headers, content, inside=False)
         if verdict is not None:
-            raise verdict.error(content)
+            raise verdict.error()
         if not isinstance(content, (dict, list)):
             if step.name == "upload":  # storage answers with nothing, or in XML
                 return {}, answer

@@ -526,6 +526,20 @@ def test_secrets_are_redacted_from_messages():
     assert verdict.message == "Incorrect API key provided: [secret]."
 
 
+def test_details_of_a_coded_error_have_no_secrets_and_a_limit():
+    rules = ErrorRules(redact=lambda text: text.replace("hush", "[secret]"))
+
+    def told(**details):
+        return rules.judge(400, {}, {"error": {"message": "m", "details": details}}).error().details
+
+    assert told(error_code="file_expired", paths=["a hush", 1]) == {
+        "error_code": "file_expired",
+        "paths": ["a [secret]", 1],
+    }
+    assert told(error_code="file_expired", paths=["x" * 99999]) == {"error_code": "file_expired"}
+    assert told(error_code=7) is None and told(error_visibility="user_facing") is None
+
+
 @pytest.mark.parametrize(
     "shown", [{"message": "{}"}, {"message": "m", "type": "{}", "code": "{}", "param": "{}"}, "{}"]
 )

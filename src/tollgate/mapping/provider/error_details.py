@@ -14,10 +14,13 @@ from http import HTTPStatus
 from itertools import islice
 from typing import Any
 
+import orjson
+
 from tollgate.wording import clipped
 
 MAX_MESSAGE = 1000
 _MAX_WORD = 100
+_MAX_CODED = 16 * 1024
 _MAX_PLAIN = 300
 """The most characters of a plain text that are used as a message."""
 _MESSAGE_KEYS = (
@@ -84,6 +87,22 @@ def read_error(body: Any, redact: Callable[[str], str] = str) -> ErrorDetails:
             )
         ),
     )
+
+
+def coded_details(body: Any, redact: Callable[[str], str]) -> dict[str, Any] | None:
+    """`error.details` of a messages error with an `error_code`, without our secrets. Official clients raise a class for
+    the code, with the rest as its attributes (which pictures are too large, and by how much). None for other errors;
+    of very long details only the code."""
+    inner = body.get("error") if isinstance(body, dict) else None
+    details = inner.get("details") if isinstance(inner, dict) else None
+    code = details.get("error_code") if isinstance(details, dict) else None
+    if not isinstance(code, str):
+        return None
+    written = orjson.dumps(details).decode()
+    if len(written) > _MAX_CODED:
+        return {"error_code": showable(code, _MAX_WORD, redact)}
+    shown: dict[str, Any] = orjson.loads(redact(written))
+    return shown
 
 
 def showable(text: str, most: int, redact: Callable[[str], str]) -> str:

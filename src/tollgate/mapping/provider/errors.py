@@ -20,6 +20,7 @@ from tollgate.errors import AlarmKind, UpstreamError, UpstreamFailed, UpstreamRe
 from tollgate.mapping.provider.error_details import (
     MAX_MESSAGE,
     ErrorDetails,
+    coded_details,
     read_error,
     retry_after,
     seconds_of,
@@ -89,13 +90,18 @@ class Verdict:
     status: int
     retry_after: float | None
     overloaded: bool
+    details: Mapping[str, Any] | None
 
-    def error(self, body: object = None) -> UpstreamError:
-        """The error to raise: a rejection (of this `body`) if the caller is at fault, else a failure of the
-        provider."""
+    def error(self) -> UpstreamError:
+        """The error to raise: a rejection if the caller is at fault, else a failure of the provider."""
         if self.kind == "stop":
             return UpstreamRejected(
-                self.message, status=self.status, body=body, kind=self.type, param=self.param, upstream_code=self.code
+                self.message,
+                status=self.status,
+                details=self.details,
+                kind=self.type,
+                param=self.param,
+                upstream_code=self.code,
             )
         return UpstreamFailed(
             self.message,
@@ -292,6 +298,7 @@ class ErrorRules:
             status,
             _wait(status, answer) if kind != "stop" else None,
             overloaded=status in (503, 529) or "overloaded_error" in (details.type, details.code),
+            details=coded_details(answer.body, self.redact) if kind == "stop" else None,
         )
 
     def _details_of(self, answer: _Answer) -> ErrorDetails:
