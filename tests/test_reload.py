@@ -79,7 +79,8 @@ async def test_a_load_that_raises_keeps_the_running_configuration(monkeypatch, c
 
     monkeypatch.setattr("tollgate.reload.load_or_report_all", load_gateway)
     running = SimpleNamespace(
-        loaded=SimpleNamespace(reusable=None), gateway=SimpleNamespace(files=(), root=Path("/nowhere"))
+        loaded=SimpleNamespace(reusable=None),
+        gateway=SimpleNamespace(files=(), folder_patterns=(), root=Path("/nowhere")),
     )
     holder = SimpleNamespace(current=running, stale=False, swapping=asyncio.Lock())
     reloader = Reloader(holder, None)
@@ -196,6 +197,20 @@ async def test_what_a_refused_configuration_names_is_watched(tmp_path, changed, 
         assert reloader._stamp() != reloader._seen
 
 
+async def test_a_file_in_a_new_folder_that_fits_a_pattern_is_noticed(tmp_path):
+    lines = 'providers: ["providers/**/*.yaml", "pro*/*.yaml"]\n'
+    async with inprocess(tmp_path, providers={"acme": ACME}, settings=lines, sandbox=False) as app:
+        reloader = app.opened.reloader
+        for number, name in enumerate(("providers/deep/er/bemo.yaml", "products/cemo.yaml"), 1):
+            stamp = reloader._stamp()
+            (tmp_path / name).parent.mkdir(parents=True)
+            (tmp_path / name).write_text(ACME.replace("acme", Path(name).stem))
+            assert reloader._stamp() != stamp
+            assert (await reloader.reload()).ok
+            assert len(reloader._holder.current.providers) == 1 + number
+            assert reloader._stamp() == reloader._seen
+
+
 async def test_a_mended_permission_and_a_switched_link_are_noticed(tmp_path):
     """The text's time stays; and the files of two releases may have the same one, as those of reproducible builds."""
     async with inprocess(tmp_path, providers={"acme": ACME}, sandbox=False) as app:
@@ -304,7 +319,7 @@ async def test_a_reload_waits_for_other_rebuilds_of_the_configuration(tmp_path):
 async def test_files_that_replace_built_in_ones_are_noticed(tmp_path, monkeypatch):
     """A gateway started in an empty folder watches for files that `tollgate init` or an operator adds later."""
     monkeypatch.chdir(tmp_path)
-    gateway = SimpleNamespace(root=tmp_path, files=(Path(__file__),))
+    gateway = SimpleNamespace(root=tmp_path, files=(Path(__file__),), folder_patterns=())
     reloader = Reloader(SimpleNamespace(current=SimpleNamespace(gateway=gateway)), None)
     seen = reloader._stamp()
     for name in ("gateway.yaml", "providers/acme.yaml", "mappings/own.yaml"):

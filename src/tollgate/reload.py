@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import glob
 import logging
 import os
 import time
@@ -78,7 +79,7 @@ class Reloader:
         async with self._holder.swapping:
             with contextlib.suppress(OSError):
                 self._seen = await asyncio.to_thread(self._stamp)
-            watched, began = self._watched(), time.time()
+            watched, began = await asyncio.to_thread(self._watched), time.time()
             try:
                 building = in_daemon_thread(self._build, "tollgate-reload")  # an import in it may hang
                 runtime, lists = await asyncio.wrap_future(building)
@@ -145,7 +146,7 @@ class Reloader:
         """After a reload that `began` at this time, change `_seen`, which has the files that were watched `before` it,
         to the files watched now. New files get the stamp with which they were read, or the same reload would be done
         twice."""
-        now = self._watched()
+        now = await asyncio.to_thread(self._watched)
         if self._seen is None or now == before:
             return
         with contextlib.suppress(OSError):
@@ -222,6 +223,8 @@ class _Watched(NamedTuple):
 def _watched(gateway: Gateway, refused: tuple[Path, ...]) -> _Watched:
     files = (*gateway.files, *refused)
     folders = {file.parent for file in files} | {gateway.root / "providers", gateway.root / "mappings"}
+    for pattern in gateway.folder_patterns:
+        folders.update(map(Path, glob.glob(pattern, recursive=True)))
     return _Watched(folders, {str(file) for file in (*files, gateway.root / GATEWAY_FILE)})
 
 

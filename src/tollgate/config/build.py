@@ -15,7 +15,14 @@ from types import MappingProxyType
 
 from tollgate.config.cross_checks import check_across
 from tollgate.config.file_reader import FileReader, needed_mappings
-from tollgate.config.files import GATEWAY_FILE, gateway_file, mapping_files, provider_files, unmatched
+from tollgate.config.files import (
+    GATEWAY_FILE,
+    folder_patterns,
+    gateway_file,
+    mapping_files,
+    provider_files,
+    unmatched,
+)
 from tollgate.config.gateway import read_settings, secrets_dir, store_reference
 from tollgate.config.load import Document, Map, Mark, Problem, read_text
 from tollgate.config.model import Gateway
@@ -188,6 +195,7 @@ class _Loading:
             providers=MappingProxyType({p.name: p for p in providers}),
             mappings=mappings,
             files=tuple(dict.fromkeys(self.files.named)),
+            folder_patterns=folder_patterns(self.root, self.folder),
         )
         fresh = self.provider_files.fresh
         self.problems += check_across(gateway, providers, self.document, self.root, sound=self.files.sound, fresh=fresh)

@@ -56,17 +56,21 @@ def matches(root: Path, patterns: Sequence[str]) -> Found:
     `*.yaml`."""
     found = {}
     for pattern in patterns:
-        full = os.path.join(root, pattern)
-        if not _WILD & set(pattern) and os.path.isdir(full):
-            full = os.path.join(full, "*.yaml")
-        elif not _WILD & set(pattern):
-            found[pattern] = [Path(full)] if os.path.isfile(full) else []
-            continue
-        # Only the pattern may have wildcards: in the root the same characters are part of a name.
-        if not os.path.isabs(pattern):
-            full = os.path.join(glob.escape(str(root)), os.path.relpath(full, root))
-        found[pattern] = [Path(name) for name in sorted(glob.glob(full, recursive=True)) if os.path.isfile(name)]
+        wanted, plain = pattern, os.path.join(root, pattern)
+        if not _WILD & set(pattern):
+            if not os.path.isdir(plain):
+                found[pattern] = [Path(plain)] if os.path.isfile(plain) else []
+                continue
+            wanted = os.path.join(pattern, "*.yaml")
+        names = sorted(glob.glob(_absolute(root, wanted), recursive=True))
+        found[pattern] = [Path(name) for name in names if os.path.isfile(name)]
     return found
+
+
+def _absolute(root: Path, pattern: str) -> str:
+    """A pattern that may be relative to `root`. Only the pattern may have wildcards: in the root the same characters
+    are part of a name."""
+    return pattern if os.path.isabs(pattern) else os.path.join(glob.escape(str(root)), os.path.normpath(pattern))
 
 
 def unique(found: Found) -> list[Path]:
@@ -116,6 +120,13 @@ def unmatched(root: Map, folder: Path) -> list[Path]:
     """The names and patterns of a gateway file's tree that match nothing: what they mean may come."""
     named = (matches(folder, Fields(root).texts(key)) for key in ("providers", "mappings"))
     return [folder / pattern for found in named for pattern, files in found.items() if not files]
+
+
+def folder_patterns(root: Map, folder: Path) -> tuple[str, ...]:
+    """Absolute patterns of the folders that a gateway file's tree names by wildcards: more may come."""
+    texts = (text for key in ("providers", "mappings") for text in Fields(root).texts(key))
+    places = dict.fromkeys(place for text in texts if _WILD & set(place := os.path.dirname(text)))
+    return tuple(os.path.join(_absolute(folder, place), "") for place in places)
 
 
 def _passed_over(folder: Path, patterns: Iterable[str]) -> list[Problem]:

@@ -271,3 +271,5 @@ class Gateway:
     mappings: Mapping[str, Document] = field(default_factory=_empty)
     files: tuple[Path, ...] = ()
     """All files of the configuration, for the reload watcher."""
+    folder_patterns: tuple[str, ...] = ()
+    """Patterns of folders in which it may get more files, for the same."""
