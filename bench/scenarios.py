@@ -51,6 +51,32 @@ def _forty_kilobytes() -> bytes:
     return json.dumps({"model": "bench/chat", "max_tokens": 200, "messages": turns}, separators=(",", ":")).encode()
 
 
+def _agents_turn() -> bytes:
+    """60 calls with results of 5 KB, and 20 tools: 370 KB."""
+    turns: list[dict] = [{"role": "user", "content": "Find the bug."}]
+    for i in range(60):
+        call = {"id": f"call_{i}", "type": "function", "function": {"name": "tool_1", "arguments": f'{{"lines": {i}}}'}}
+        result = 'def of_a_file(value):\n    return "quoted" and not value\n' * 90
+        turns += [
+            {"role": "assistant", "content": "I look at the next file.", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"call_{i}", "content": result},
+        ]
+    fields = {f"field_{i}": {"type": "string", "description": "What it is for. " * 4} for i in range(6)}
+    tools = [
+        {
+            "type": "function",
+            "function": {
+                "name": f"tool_{i}",
+                "description": "What it does, and when to use it. " * 25,
+                "parameters": {"type": "object", "properties": fields, "required": ["field_0"]},
+            },
+        }
+        for i in range(20)
+    ]
+    body = {"model": "bench/chat", "max_tokens": 200, "messages": turns, "tools": tools}
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
 CHAT = "/v1/chat/completions"
 SCENARIOS = [
     Scenario("chat, 1 KB answer", CHAT, _chat("bench/chat", "hello")),
@@ -79,6 +105,7 @@ SCENARIOS = [
         headers={"accept-encoding": "gzip, deflate"},
     ),
     Scenario("chat, 40 KB request", CHAT, _forty_kilobytes()),
+    Scenario("chat, 370 KB request of an agent", CHAT, _agents_turn()),
     # plain proxies hand the model's name on: it must tell the upstream what it tells us
     Scenario(
         "500 paced streams, per event", CHAT, _chat("bench/paced-slowly", "hello", stream=True), DONE, "crowd", "event"

@@ -193,10 +193,10 @@ def nginx(folder: Path, upstream: int) -> Target | None:
 events {{ worker_connections 4096; }}
 http {{ access_log off; {temporary}
   upstream provider {{ server 127.0.0.1:{upstream}; keepalive 600; keepalive_requests 100000000; }}
-  server {{ listen 127.0.0.1:{port}; client_max_body_size 64m; client_body_buffer_size 256k; keepalive_requests 100000000;
+  server {{ listen 127.0.0.1:{port}; client_max_body_size 64m; client_body_buffer_size 1m; keepalive_requests 100000000;
     location / {{ proxy_pass http://provider; proxy_http_version 1.1; proxy_buffering off;
       proxy_set_header Connection ""; proxy_set_header Authorization "Bearer upstream"; }} }} }}
-""")  # noqa: E501
+""")
     log = folder / "nginx.log"
     started = start([binary, "-c", str(conf), "-e", str(folder / "nginx-error.log")], log=log)
     _wait_for_port(port, started, log)
