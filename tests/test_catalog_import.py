@@ -266,7 +266,7 @@ def test_the_canonical_slug_is_written_only_if_it_differs_from_the_id():
 def test_the_written_text_is_stable_and_loads():
     built = imported(
         offer(),
-        offer(id="acme/other:free", name='Say "hi": now', description="x"),
+        offer(id="acme/other:free", name='Say "hi":\tnow\U000e0001', description="x"),
         offer(id="acme/embed-1", type="embedding", dimensions=[3, 2]),
     )
     text = write(built, "acme")
@@ -277,7 +277,7 @@ def test_the_written_text_is_stable_and_loads():
     assert [problem.render() for problem in problems] == []
     read = plain(document.root)
     assert read["from"] == {"provider": "acme"}
-    assert read["models"]["acme/other:free"]["name"] == 'Say "hi": now'
+    assert read["models"]["acme/other:free"]["name"] == 'Say "hi":\tnow\U000e0001'
     assert read["models"]["acme/large-1"]["price"] == {"unit": 1_000_000, "prompt": "0.30", "completion": "1.25"}
     assert read["models"]["acme/embed-1"]["dimensions"] == [2, 3]
     assert list(read["models"]) == ["acme/large-1", "acme/other:free", "acme/embed-1"]

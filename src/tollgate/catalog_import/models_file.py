@@ -113,4 +113,4 @@ def _scalar(value: Any) -> str:
 def _escaped(character: str) -> str:
     if character in '"\\':
         return "\\" + character
-    return character if character.isprintable() else f"\\u{ord(character):04x}"
+    return character if character.isprintable() else f"\\U{ord(character):08x}"
