@@ -361,6 +361,22 @@ async def test_json_lines_inside_the_frames_of_an_event_stream_are_read(tmp_path
         assert text_of(reply) == "hi there" and events_of(reply)[-1]["usage"]["total_tokens"] == 15
 
 
+@pytest.mark.parametrize(
+    ("payload", "told"), [(b"", "refused"), (b"Too long.", "Too long."), (b'{"message":"No."}', "No.")]
+)
+async def test_an_exception_frame_without_json_is_told_by_its_type(tmp_path, payload, told):
+    write_mapping(tmp_path, "bits", MAPPING + STREAM)
+    rule = "errors: {rules: [{status: 200, when: $.error.type == 'refused', verdict: stop, as: 400, message: $.error.message}]}"
+    frame = message(payload, message_type="exception", exception_type="refused")
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "bits", framing="aws-eventstream", more=rule)},
+        apps={"acme": replying(blocks=[frame], headers={"content-type": "application/vnd.amazon.eventstream"})},
+    ) as here:
+        reply = await here.post("/v1/chat/completions", {**ASK, "stream": True})
+        assert (reply.status_code, told in reply.text) == (400, True), reply.text
+
+
 async def test_a_header_may_depend_on_whether_the_request_streams(tmp_path):
     write_mapping(tmp_path, "bits", MAPPING + STREAM)
     seen = []

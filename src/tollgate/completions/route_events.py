@@ -106,8 +106,13 @@ class RouteEvents:
                 found += self._read_texts([(frame.name, frame.data)])
             elif not frame.error:
                 found += self._read([(frame.name, frame.data)], quiet=False)
-            elif (error := parsed_event(frame.data)) is not None:
-                message = error.get("message") or error.get("Message") if isinstance(error, dict) else None
+            else:
+                error = parsed_event(frame.data)
+                message = (
+                    error.get("message") or error.get("Message")
+                    if isinstance(error, dict)
+                    else frame.data.decode("utf-8", "replace")
+                )
                 found.append(
                     (
                         frame.name,
