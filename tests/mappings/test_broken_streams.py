@@ -228,14 +228,15 @@ def test_reasoning_beside_an_empty_list_of_details_is_kept():
     assert [event["choices"][0]["delta"].get("reasoning") for event in events if event["choices"]][1] == "think"
 
 
-def test_the_empty_text_of_a_free_form_call_stays_empty():
+@pytest.mark.parametrize(("written", "text"), [("", ""), ({"a": [1]}, '{"a":[1]}'), (5, "5")])
+def test_the_input_of_an_emulated_free_form_call_is_a_text(written: Any, text: str):
     answer = {
         "id": "m1",
         "type": "message",
         "role": "assistant",
         "model": "m",
         "stop_reason": "tool_use",
-        "content": [{"type": "tool_use", "id": "t", "name": "n", "input": {"input": ""}}],
+        "content": [{"type": "tool_use", "id": "t", "name": "n", "input": {"input": written}}],
     }
     for client, read in (
         ("chat", lambda body: body["choices"][0]["message"]["tool_calls"][0]["custom"]["input"]),
@@ -243,4 +244,4 @@ def test_the_empty_text_of_a_free_form_call_stays_empty():
     ):
         context = Context()
         context.request = {"tools": [{"name": "n", "custom": True}]}
-        assert read(convert_response(mapping("messages"), mapping(client), answer, context).body) == ""
+        assert read(convert_response(mapping("messages"), mapping(client), answer, context).body) == text
