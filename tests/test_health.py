@@ -156,11 +156,20 @@ def test_counters_report_errors_rates_and_latency(health):
 
 def test_a_reload_drops_removed_routes_and_keeps_the_others(health):
     fail(health, 3, "a/x", "a", alarm="key")
-    fail(health, 3, "b/x", "b")
+    fail(health, 3, "b/x", "b", alarm="balance")
     health.keep({"b/x"}, {"b"})
     assert list(health.cooling()) == ["b/x"]
-    assert health.alarms() == []
+    assert [name for name, _ in health.alarms()] == ["b"]
     assert health.cooling_until("a/x", "a") == 0, "a route that returns under the same name starts anew"
+    health.succeeded("b/x", "b", took=1.0)
+    assert health.alarms(), "an answer to a request that was sent before the alarm does not end it"
+
+
+def test_an_alarm_of_a_call_beside_the_requests_ends_with_the_next_answer(health, clock):
+    assert health.alarmed("a", "key", "no") and not health.cooling()
+    clock.at += 1
+    health.succeeded("a/x", "a")
+    assert health.alarms() == []
 
 
 @pytest.mark.parametrize("again", [("b",), ("a", "b")], ids=["gone", "back"])
@@ -168,8 +177,9 @@ def test_a_request_that_began_before_a_reload_raises_no_alarm_of_a_provider_that
     health.keep({"b/x"}, {"b"})
     health.keep({f"{name}/x" for name in again}, {*again})
     fail(health, 3, "a/x", "a", alarm="key")
-    health.alarmed("a", "balance", "empty")
-    assert [name for name, _ in health.alarms()] == (["a", "a"] if "a" in again else [])
+    assert health.alarmed("a", "balance", "empty") is ("a" in again)
+    assert health.failed("a/x", "a", "upstream_failed", alarm="proxy") is ("a" in again)
+    assert [name for name, _ in health.alarms()] == (["a"] * 3 if "a" in again else [])
     assert bool(health.cooling()) == ("a" in again)
 
 
