@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import duckdb
 import pytest
@@ -202,6 +204,37 @@ async def test_a_journal_file_that_cannot_be_removed_is_kept(
     await ledger.record(row("req_2", cost="1"))
     await ledger.settle()
     assert await spent_by(ledger, "alice") == 2
+
+
+async def test_rows_of_any_time_that_a_clock_can_tell_are_published(alice_in_either: Alice, tmp_path: Path) -> None:
+    for time in (datetime(1970, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_999)):
+        await alice_in_either.ledger.record(row(time=time))
+    await alice_in_either.ledger.settle()
+    assert alice_in_either.ledger.published
+    with open_usage(tmp_path / "usage") as usage:
+        assert usage.execute("SELECT count(*) FROM usage").fetchall() == [(2,)]
+
+
+@pytest.mark.parametrize(
+    ("place", "ready"), [("store.apply", False), ("publisher.publish", True), ("_retention.look", True)]
+)
+async def test_a_mistake_of_ours_does_not_end_the_writer(
+    alice: Alice, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, place: str, ready: bool
+) -> None:
+    ledger: Ledger = alice.ledger
+    with monkeypatch.context() as patch:
+        owner, name = place.split(".")
+        patch.setattr(getattr(ledger._backend, owner), name, Mock(side_effect=KeyError("a")))
+        await ledger.record(row("req_1", cost="1"))
+        if ready:
+            await ledger.settle()
+        else:
+            with pytest.raises(TollgateError, match="the store cannot be written: 'a'"):
+                await asyncio.wait_for(ledger.settle(), 30)
+        assert ledger.ready == ready and "KeyError" in caplog.text
+    await until(lambda: ledger.ready)
+    await ledger.settle()
+    assert ledger.published and await spent_by(ledger, "alice") == 1
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

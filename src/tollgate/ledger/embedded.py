@@ -255,9 +255,10 @@ class EmbeddedBackend:
                 self.store.apply([entry for entry in entries if entry.seq > stored])
             else:
                 self.store.apply(entries)
-        except (duckdb.Error, TollgateError) as error:
+        except Exception as error:
             reason = f"the store cannot be written: {first_line(error)}"
-            self._store_outage.begin(reason, f"{reason}; {len(entries)} event(s) stay in the journal")
+            message = f"{reason}; {len(entries)} event(s) stay in the journal"
+            self._store_outage.begin(reason, message, error=_unforeseen(error))
             return
         with self._wake:
             del self._waiting[: len(entries)]
@@ -276,18 +277,18 @@ class EmbeddedBackend:
                     self.store.let_go()
                 self._unpublished = False
                 self._publish_outage.end("usage files are published again")
-            except (duckdb.Error, OSError) as error:
+            except Exception as error:
                 reason = first_line(error)
-                self._publish_outage.begin(reason, unpublished(reason))
+                self._publish_outage.begin(reason, unpublished(reason), error=_unforeseen(error))
         self._next_publish = started + max(self._settings.publish_seconds, effort.pause)
 
     def _remove_old(self) -> None:
         """Remove rows, image jobs and usage files that are too old, for one turn at most."""
-        keep = self._removing = self._removing or self._retention.look()
-        if keep is None:
-            return
         ends = time.monotonic() + _REMOVE_SECONDS
         try:
+            keep = self._removing = self._removing or self._retention.look()
+            if keep is None:
+                return
             for first, remove, words in (
                 (keep.rows, self.store.remove_day, "%d row(s) of a day before %s were removed; their sums stay"),
                 (keep.jobs, self.store.remove_jobs, "%d image job(s) from before %s were removed"),
@@ -300,12 +301,19 @@ class EmbeddedBackend:
                 first = min(keep.files, self.store.oldest_day() or keep.files)
                 if removed := remove_files(self._settings.usage_directory, self._settings.instance, first):
                     log.info("%d usage file(s) from before %s were removed", removed, first)
-        except (duckdb.Error, OSError, TollgateError) as error:
+        except Exception as error:
             log.error(
                 "old rows, image jobs and usage files could not be removed, tried again in some minutes: %s",
                 first_line(error),
+                exc_info=_unforeseen(error),
             )
         self._removing = None
+
+
+def _unforeseen(error: Exception) -> Exception | None:
+    """The error, if it is a mistake of ours, whose traceback belongs into the log. It must not end the writer: no row
+    would be stored any more."""
+    return None if isinstance(error, (duckdb.Error, OSError, TollgateError)) else error
 
 
 def _answer(future: asyncio.Future[None], problem: str) -> None:

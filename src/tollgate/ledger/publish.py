@@ -128,7 +128,7 @@ class Publisher:
         for hour, newest in [*sorted(hours.items()), *sorted(self._lacking.items())]:
             if written and time.monotonic() > ends:
                 return written  # the store waits for this thread; the next turn goes on from here
-            written += self._publish_hour(hour, newest, final=hour + HOUR <= naive(now))
+            written += self._publish_hour(hour, newest, final=hour <= naive(now) - HOUR)
             self._lacking.pop(hour, None)
         source.set_published(applied)
         return written

@@ -12,6 +12,8 @@ from tollgate.ledger.usage_row import COLUMNS
 
 NAMES = ", ".join(c.name for c in COLUMNS)
 HOUR = timedelta(hours=1)
+LAST_MOMENT = HOUR - timedelta.resolution
+"""From an hour's start to its last moment. The hour after it may be in the year 10000, which Python does not know."""
 
 
 class UsageSource(Protocol):
@@ -62,6 +64,6 @@ class StoreSource:
 
     def copy(self, hour: datetime, after: int, table: str) -> None:
         self._store.connection.execute(
-            f"INSERT INTO {table} ({NAMES}) SELECT {NAMES} FROM usage WHERE time >= ? AND time < ? AND seq > ?",
-            [hour, hour + HOUR, after],
+            f"INSERT INTO {table} ({NAMES}) SELECT {NAMES} FROM usage WHERE time BETWEEN ? AND ? AND seq > ?",
+            [hour, hour + LAST_MOMENT, after],
         )

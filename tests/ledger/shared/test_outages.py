@@ -467,3 +467,15 @@ async def test_a_missing_package_is_reported(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "asyncpg", None)
     with pytest.raises(TollgateError, match="pip install asyncpg"):
         ledger_of(Store(url="postgresql://db/x", directory=tmp_path), Credits())
+
+
+async def test_a_mistake_of_ours_does_not_end_publishing(
+    alice: Alice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("tollgate.ledger.shared.usage.Publisher.publish", lambda *_: {}["a"])
+        await alice.ledger.record(row("req_1"))
+        await until(lambda: not alice.ledger.published)
+    assert "KeyError" in caplog.text
+    await until(lambda: alice.ledger.published)
+    assert published(tmp_path) == [("-a.duckdb", ["req_1"])]

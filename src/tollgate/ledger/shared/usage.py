@@ -23,7 +23,7 @@ from tollgate.ledger.shared.connections import CALL_SECONDS, Connections
 from tollgate.ledger.shared.leftovers import Leftovers
 from tollgate.ledger.shared.removal import Removal
 from tollgate.ledger.usage_row import COLUMNS, base_type
-from tollgate.ledger.usage_source import HOUR
+from tollgate.ledger.usage_source import LAST_MOMENT
 from tollgate.outage import Outage
 
 log = logging.getLogger("tollgate.ledger")
@@ -39,7 +39,7 @@ _FIELDS = ", ".join(f"{c.name}::text AS {c.name}" if c.type.startswith("DECIMAL"
 _SHAPE = orjson.dumps({c.name: base_type(c) for c in COLUMNS}).decode()
 _PAGE_STATEMENT = (
     f"SELECT row_to_json(r)::text AS line, seq FROM (SELECT {_FIELDS} FROM tollgate.usage WHERE instance = $1 "
-    "AND time >= $2 AND time < $3 AND seq > $4 ORDER BY seq LIMIT $5) r"
+    "AND time BETWEEN $2 AND $3 AND seq > $4 ORDER BY seq LIMIT $5) r"
 )
 _COPIED = f"BY NAME SELECT unnest(from_json(j, '{_SHAPE}')) FROM (SELECT unnest(?::VARCHAR[]) AS j)"
 
@@ -88,7 +88,7 @@ class SharedRows:
 
     def copy(self, hour: datetime, after: int, table: str) -> None:
         start = hour.replace(tzinfo=UTC)
-        while rows := self._rows(_PAGE_STATEMENT, self._instance, start, start + HOUR, after, _PAGE):
+        while rows := self._rows(_PAGE_STATEMENT, self._instance, start, start + LAST_MOMENT, after, _PAGE):
             self.connection.execute(f"INSERT INTO {table} {_COPIED}", [[row["line"] for row in rows]])
             after = rows[-1]["seq"]
 
@@ -168,9 +168,10 @@ class Publishing:
         """Do this and log a failure, once for each reason. The result is whether it worked."""
         try:
             await work
-        except (duckdb.Error, OSError, TollgateError, TimeoutError) as error:
+        except Exception as error:  # also a mistake of ours: it must not end the task, which nobody would notice
+            expected = isinstance(error, (duckdb.Error, OSError, TollgateError, TimeoutError))
             reason = (str(error) or "no answer").splitlines()[0]
-            self.outage.begin(reason, unpublished(reason))
+            self.outage.begin(reason, unpublished(reason), error=None if expected else error)
             return False
         return True
 
