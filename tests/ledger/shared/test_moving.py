@@ -335,3 +335,17 @@ async def test_unreadable_and_unwritable_files_are_reported(
 async def test_a_folder_without_a_store_is_reported(address: str, tmp_path: Path) -> None:
     with pytest.raises(TollgateError, match="nothing here: no embedded store is here"):
         await moving.move(Store(directory=tmp_path / "nothing here"), address)
+
+
+async def test_a_move_under_another_name_publishes_no_row_twice(source: Store, address: str, tmp_path: Path) -> None:
+    await before(source)
+    renamed = replace(source, instance="eu-2")
+    await moving.move(renamed, address)
+    async with ledger_of(replace(renamed, url=address), Credits()) as ledger:
+        await ledger.record(row("req_new"))
+        await ledger.settle()
+    found = duckdb.sql(
+        f"SELECT count(*), count(DISTINCT request_id) FROM read_duckdb('{tmp_path}/usage/**/*.duckdb', table_name = "
+        "'usage', union_by_name = true)"
+    ).fetchall()
+    assert found == [(43, 43)]
