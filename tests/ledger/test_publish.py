@@ -212,7 +212,7 @@ def test_each_hour_has_its_own_file(setup: Setup) -> None:
     assert setup.read() == 6
 
 
-def test_the_file_of_a_past_hour_is_synced_and_that_of_the_current_hour_is_not(
+def test_the_file_of_a_past_hour_and_its_name_are_synced_and_that_of_the_current_hour_is_not(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
@@ -223,7 +223,7 @@ def test_the_file_of_a_past_hour_is_synced_and_that_of_the_current_hour_is_not(
     )
     setup.add(row(time=TEN), row(time=TEN + timedelta(hours=1)))
     setup.publisher.publish(TEN + timedelta(hours=1, minutes=30))
-    assert synced == [".10.tmp"]
+    assert synced == [".10.tmp", "2026-11-21"]
 
 
 def test_unpublished_rows_are_not_removed_from_the_store(setup: Setup) -> None:

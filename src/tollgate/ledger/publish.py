@@ -22,7 +22,7 @@ from typing import Self
 import duckdb
 
 from tollgate.ledger.duckdb_paths import literally
-from tollgate.ledger.durable_files import keep_aside
+from tollgate.ledger.durable_files import keep_aside, sync_directory
 from tollgate.ledger.reports import too_many_open
 from tollgate.ledger.schema import add_usage_columns, choose_merging, transaction
 from tollgate.ledger.usage_row import comments, create_table, sql_text
@@ -144,6 +144,8 @@ class Publisher:
                 with open(temporary, "rb") as file:
                     os.fsync(file.fileno())
             os.replace(temporary, path)
+            if final:  # a late row is not looked for again: the next start checks only the newest files
+                sync_directory(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
             temporary.with_name(temporary.name + ".wal").unlink(missing_ok=True)
