@@ -279,11 +279,21 @@ def test_an_ordinary_answer_is_not_an_error(body):
 
 @pytest.mark.parametrize("code", ["insufficient_quota", "billing_error", "all_gone"])
 @pytest.mark.parametrize("member", ["type", "code"])
-def test_a_429_for_lack_of_credit_is_not_a_rate_limit(member, code):
+def test_an_error_for_lack_of_credit_is_neither_a_rate_limit_nor_about_our_key_nor_the_callers(member, code):
+    """Gateways like this one answer 403, some services 400."""
     body = {"error": {member: code, "message": "m"}}
-    verdict = ErrorRules(spent=frozenset({"all_gone"})).judge(429, {}, body)
-    assert (verdict.kind, verdict.alarm) == ("next", "balance")
+    for status in (400, 401, 403, 429, 500):
+        verdict = ErrorRules(spent=frozenset({"all_gone"})).judge(status, {}, body)
+        assert (verdict.kind, verdict.alarm) == ("next", "balance")
     assert PLAIN.judge(429, {}, body).kind == ("later" if code == "all_gone" else "next")
+
+
+@pytest.mark.parametrize(
+    ("listed", "kind", "alarm"), [("stop", "stop", None), ("key", "next", "key"), ("retry", "next", "balance")]
+)
+def test_a_file_may_say_otherwise_of_a_status_for_lack_of_credit(listed, kind, alarm):
+    verdict = judged(f"errors: {{{listed}: [403]}}\n", 403, {"error": {"code": "insufficient_quota", "message": "m"}})
+    assert (verdict.kind, verdict.alarm) == (kind, alarm)
 
 
 @pytest.mark.parametrize(

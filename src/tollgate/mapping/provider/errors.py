@@ -74,7 +74,8 @@ _WORDS: Mapping[str, int] = {
 """The documented error words of the wire formats, with the status that they stand for where the real one is a 200."""
 
 _SPENT = frozenset(word for word, status in _WORDS.items() if status == 402)
-"""A 429 with one of these is not a rate limit: waiting does not help (FACTS 20). Mapping files list more (`spent`)."""
+"""With one of these a 429 is not a rate limit, which waiting would help (FACTS 20), a 403 not about our key, and a 400
+not the caller's fault. Mapping files list more (`spent`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,11 +268,8 @@ class ErrorRules:
         else:
             # the caller's model is in our catalog; that this upstream does not have it is not the caller's fault
             kind = "next" if details.code == "model_not_found" else "stop"
-        if (
-            alarm is None
-            and kind != "stop"
-            and not self._spent.isdisjoint((details.code.lower(), details.type.lower()))
-        ):
+        spent = not self._spent.isdisjoint((details.code.lower(), details.type.lower()))
+        if spent and (listed is None or alarm is None and kind != "stop"):
             kind, alarm = "next", "balance"
         return self._verdict(kind, alarm, status, details, answer)
 
