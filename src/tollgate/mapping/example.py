@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tollgate.config.load import Document, Map, Mark, Node, Problem, Scalar, find, items_of, plain
+from tollgate.config.load import Document, List, Map, Mark, Node, Problem, Scalar, find, items_of, plain, text_in
 from tollgate.errors import TollgateError
 from tollgate.mapping.context import Context
 from tollgate.mapping.failures import Fault, Refused
@@ -36,6 +36,8 @@ class Form:
     """Other keys of `with`, for some values of `of`."""
     bare: Collection[str] = ()
     """The values of `of` that need no `given`."""
+    scalars: Collection[str] = ()
+    """The keys of `with` whose values need not be objects."""
 
 
 class Difference(Exception):
@@ -135,8 +137,15 @@ def _read(document: Document, node: Node, form: Form, problems: list[Problem]) -
         wrong(node, "an example needs `given`")
     if node.entries.keys().isdisjoint(("expect", "refused", "lost")):
         wrong(node, "an example needs `expect`, `refused` or `lost`")
+    lost = node.get("lost")
+    if lost is not None and not (isinstance(lost, List) and all(map(text_in, lost.items))):
+        wrong(lost, "`lost` is a list of texts, as a caller is told them", "[] for no loss")
     if isinstance(brought, Map):
         check_keys(brought, form.brings_of.get(kind, form.brings))
+        for key, value in brought.entries.items():
+            scalar = isinstance(value, Scalar) and (value.value is None or key in form.scalars)
+            if not isinstance(value, Map) and not scalar:
+                wrong(value, f"`{key}` gives an object", f"{key}: {{name: value}}")
     elif brought is not None:
         wrong(brought, "`with` gives the engine's values", "{model: {...}, can: {...}}")
     return Example(node, kind) if len(problems) == before else None

@@ -32,7 +32,7 @@ SECTIONS = (
     *(f"request.{condition}" for condition in CONDITIONS),
     f"stream.{OPENING}",
 )
-FORM = Form(KEYS, SECTIONS, WITH, {})
+FORM = Form(KEYS, SECTIONS, WITH, {}, scalars=("strict",))
 
 
 def run_examples(

@@ -43,6 +43,7 @@ _FORM = Form(
         **dict.fromkeys(IMAGE_EXAMPLES, IMAGE_EXAMPLES_BRING),
     },
     bare=IMAGE_EXAMPLES,
+    scalars=("model", "protocol", "last"),
 )
 _VERDICT = {"verdict": "kind", "as": "status"}
 """Names in the file for fields of a verdict."""
@@ -168,7 +169,7 @@ def _model(
     elif named is None and example.of == "request" and isinstance(given, dict):
         found = next((model for model in models if given.get("model") in (model.upstream, model.id)), None)
     if found is None:
-        facts = named or {}
+        facts = named if isinstance(named, dict) else {}
         return _not_in_the_file(compiled, facts) if "id" in facts else None, facts
     return found, facts_of(found, compiled.config.name, endpoint.config.mapping if endpoint else "")
 
