@@ -366,7 +366,8 @@ async def test_json_lines_inside_the_frames_of_an_event_stream_are_read(tmp_path
 )
 async def test_an_exception_frame_without_json_is_told_by_its_type(tmp_path, payload, told):
     write_mapping(tmp_path, "bits", MAPPING + STREAM)
-    rule = "errors: {rules: [{status: 200, when: $.error.type == 'refused', verdict: stop, as: 400, message: $.error.message}]}"
+    when = "status: 200, when: $.error.type == 'refused'"
+    rule = f"errors: {{rules: [{{{when}, verdict: stop, as: 400, message: $.error.message}}]}}"
     frame = message(payload, message_type="exception", exception_type="refused")
     async with inprocess(
         tmp_path,

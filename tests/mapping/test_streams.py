@@ -201,6 +201,7 @@ TOOL_SHAPES = {
     "id and name repeated": [call(0, "c1", "f", '{"a"'), call(0, "c1", "f", ":1}")],
     "neither index nor id continues": [call(0, "c1", "f", '{"a"'), call(None, None, None, ":1}")],
     "empty id and name on later fragments": [call(0, "c1", "f", '{"a"'), call(0, "", "", ":1}")],
+    "arguments under another index, with its id": [call(0, "c1", "f", ""), call(1, "c1", None, '{"a":1}')],
     "name after the first fragment": [call(0, "c1", None, '{"a"'), call(0, None, "f", ":1}")],
 }
 

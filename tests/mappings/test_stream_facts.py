@@ -8,6 +8,7 @@ import pytest
 
 from mappings.support import context, converted, mapping
 from tollgate.mapping import StreamConverter, Tap
+from tollgate.mapping.digests import short
 
 START = {
     "type": "message_start",
@@ -129,6 +130,11 @@ def test_a_call_without_arguments_has_an_empty_object() -> None:
     assert sent[-1][1]["response"]["output"][0]["arguments"] == "{}"
 
 
+LONG = "get_" + "weather_" * 9
+SENT = str(short(LONG, 64))
+"""The name under which a tool with such a long one is sent."""
+
+
 def piece(index: int | None = 0, **more: Any) -> dict[str, Any]:
     """A fragment of a call: its `id`, `name`, `arguments`."""
     call: dict[str, Any] = {"function": {key: more.pop(key) for key in ("name", "arguments") if key in more}, **more}
@@ -161,6 +167,10 @@ def piece(index: int | None = 0, **more: Any) -> dict[str, Any]:
             [piece(id="a", name="get", arguments="{}"), piece(1, arguments='{"a":1}'), piece(1, id="b", name="get")],
             [("get", "{}"), ("get", '{"a":1}')],
         ),
+        (
+            [piece(id="a", name=SENT, arguments="{}"), piece(id="a", name=SENT, arguments="")],
+            [(LONG, "{}")],
+        ),
     ],
     ids=[
         "two pieces",
@@ -172,13 +182,14 @@ def piece(index: int | None = 0, **more: Any) -> dict[str, Any]:
         "of a tool nobody declared",
         "arguments under another place",
         "arguments first",
+        "repeated, of a tool sent under another name",
     ],
 )
 @pytest.mark.parametrize("client", ["chat", "responses"])
 def test_names_and_arguments_in_pieces_are_joined(
     client: str, pieces: list[dict[str, Any]], calls: list[tuple[str, str]]
 ) -> None:
-    run = context(request={"tools": [{"name": "get"}, {"name": "get_weather"}]})
+    run = context(request={"tools": [{"name": "get"}, {"name": "get_weather"}, {"name": LONG}]})
     converter = StreamConverter(mapping("chat"), mapping(client), run)
     for event in (*pieces, chunk("tool_calls"), "[DONE]"):
         converter.feed(event)

@@ -56,7 +56,7 @@ class Addressing:
         call = self.at(key)
         if call is None and details.id:
             call = self._by_id.get(details.id)
-            if call is None or call.text or call.closed or details.name not in (None, call.name):
+            if call is None or call.text or call.closed or not call.is_called(details.name):
                 return None
             self._by_key[hashable(key)] = call  # the arguments of a call have another key than its name
         if call is None:
@@ -68,7 +68,7 @@ class Addressing:
             return None
         if details.name and details.id and call.id and details.id != call.id:
             return None  # a new id and a name; without a name the id is a fragment's, which some servers make up anew
-        if details.name and call.name and details.name != call.name and call.complete():
+        if call.name and not call.is_called(details.name) and call.complete():
             return None  # another name after whole arguments
         self.last_call = call
         return call
@@ -76,7 +76,7 @@ class Addressing:
     def repeats(self, details: Details, text: str | None) -> bool:
         """Whether a call with this id, name and text has come under another key: some servers send each once more."""
         call = self._by_id.get(details.id)
-        return call is not None and details.name in (None, call.name) and repeats_arguments(call, text)
+        return call is not None and call.is_called(details.name) and repeats_arguments(call, text)
 
     def begun(self, key: object, details: Details) -> bool:
         """Whether a call with this key and id has begun; it is the current call again then."""

@@ -95,6 +95,7 @@ class Part:
         "pieces",
         "token",
         "told",
+        "told_name",
         "waiting",
     )
 
@@ -103,6 +104,8 @@ class Part:
         self.key = key
         self.id: str | None = None
         self.name: str | None = None
+        self.told_name: str | None = None
+        """The upstream's name of the tool, where `name` is the client's own (`tool_names.py`)."""
         self.origin: str | None = None
         self.token: str | None = None
         self._more: dict[str, Any] = NO_MORE
@@ -165,6 +168,10 @@ class Part:
             one = as_one([*self.before, self.hub()])
             self.pieces = [one["text"]]
             self.more = {key: value for key, value in one.items() if key not in _OWN}
+
+    def is_called(self, name: str) -> bool:
+        """Whether an event with this name, or without one, may be about this call."""
+        return name in ("", self.name, self.told_name)
 
     def is_empty(self) -> bool:
         """Whether there is nothing to send yet: no text, and no field that counts without text."""

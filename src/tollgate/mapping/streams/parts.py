@@ -172,6 +172,7 @@ class Parts:
         handlers = self._writer.kinds.get(part.kind)
         part.opened = True
         if part.kind == "tool_call" and self.sent_name is not None and part.name:
+            part.told_name = part.name
             part.name = self._tool_names.own(part.name)
         if handlers is None:
             part.mute = True
