@@ -282,6 +282,10 @@ def _mistaken_keys(name: str, node: Map) -> Iterator[tuple[Node | Mark, str, str
 
 
 def _mistaken_kind(node: Map) -> Iterator[tuple[Node | Mark, str, str]]:
-    kind = text_in(node.get("kind")) or ""
+    written = node.get("kind")
+    computed = isinstance(written, Map) and any(key.startswith("$") for key in written.entries)
+    if written is not None and not computed and not text_in(written):
+        yield written, "the kind of a part is a word", f"one of {', '.join(hub.KINDS)}"
+    kind = text_in(written) or ""
     if "$" not in kind and kind not in hub.KINDS and (hint := suggest(kind, hub.KINDS)):
         yield node.entries["kind"], f"unknown kind of part `{kind}`", hint
