@@ -55,6 +55,8 @@ CASES = [
     ("rename anywhere", "- rename: {$..a: b}", {"a": {"a": 1}, "l": [{"a": 2}]}, {"l": [{"b": 2}], "b": {"b": 1}}),
     ("set over a value, with a reason", "- set: {a: 1}\n  why: only one is served", {"a": 2}, {"a": 1}),
     ("drop", "- drop: [a, b]", {"a": 1, "b": None, "c": 3}, {"c": 3}),
+    ("drop twice", "- drop: [$.a.b, $.a.b, a, a]", {"a": {"b": 1}, "c": 3}, {"c": 3}),
+    ("drop a field of a field twice", "- drop: [$.a.b, $.a.b]", {"a": {"b": 1, "c": 3}}, {"a": {"c": 3}}),
     (
         "harmless",
         '- harmless: [a, {b: 1, c: {x: []}}, "$.t[*].d", {"$.t[*].e": no}, "$.l[?(@.k == 1)]"]',

@@ -194,7 +194,7 @@ class EntryWriter:
                     self.losses.report(place, self.entry, f"{owner}[{key!r}]", f"{owner}[{key!r}] not in {NO_LOSS!r}")
                 elif all(isinstance(step, str) for step in self.entry.steps):
                     place.add(f"C.spare({'.'.join(map(str, self.entry.steps))!r})")
-                place.add(f"del {own()}[{key!r}]")
+                place.add(f"{own()}.pop({key!r}, None)")  # it may be named twice
             return
         value = place.temp("v")
         place.add(f"{value} = {owner}.get({key!r})")
