@@ -326,7 +326,8 @@ def unlike(value: Any, key: Text, field: Text, *closed: Text) -> Any:
                 if free != text:
                     new = {**new, field: free}
             if new is not member:
-                made = {**made, name: new}
+                made = {**node} if made is node else made
+                made[name] = new
         return made
 
     return walked(value)
