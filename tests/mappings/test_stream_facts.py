@@ -355,3 +355,21 @@ def test_parallel_calls_stay_separate_and_reasoning_counts_as_output() -> None:
     assert len({call["id"] for call in calls}) == 3
     usage = next(data["usage"] for data in sent if data != "[DONE]" and data.get("usage"))
     assert (usage["completion_tokens"], usage["completion_tokens_details"]["reasoning_tokens"]) == (8, 3)
+
+
+def test_a_call_after_a_tool_plan_is_sent_as_it_arrives() -> None:
+    converter = StreamConverter(mapping("cohere"), mapping("chat"), context())
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": ""}}
+    sent: list[Any] = []
+    for event in (
+        {"type": "message-start", "id": "m"},
+        {"type": "tool-plan-delta", "delta": {"message": {"tool_plan": "I look."}}},
+        {"type": "tool-call-start", "index": 0, "delta": {"message": {"tool_calls": call}}},
+        {
+            "type": "tool-call-delta",
+            "index": 0,
+            "delta": {"message": {"tool_calls": {"function": {"arguments": "{}"}}}},
+        },
+    ):
+        sent = [data for _, data in converter.feed(event)]
+    assert [chunk["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"] for chunk in sent] == ["{}"]
