@@ -90,7 +90,6 @@ async def try_routes(
         if exchange.attempts >= most or not goes_without_unreadable(exchange, error):
             failures = failures[-1:]
             break
-        failures.pop()
         waiting, calls = [offer, *waiting], min(max(calls, exchange.attempts + 1), most)
     try:
         if failures:
