@@ -16,8 +16,10 @@ from tollgate.errors import (
 from tollgate.public_errors import (
     early_error_events,
     messages_error_message,
+    messages_error_type,
     public_message,
     public_status,
+    responses_error_type,
     stream_error_events,
 )
 from tollgate.replies import error_reply
@@ -99,3 +101,38 @@ FAILURES = [
 @pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
 def test_the_message_of_a_failed_stream_has_words_upon_which_opencode_repeats_the_request(error):
     assert b"try again later" in stream_error_events("chat", error)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (UpstreamRejected("m", status=400, kind="request_too_large"), "request_too_large"),
+        (UpstreamRejected("m", status=404, kind="invalid_request_error"), "not_found_error"),
+        (UpstreamRejected("m", status=400, kind="BadRequestError"), "invalid_request_error"),
+        (UpstreamRejected("m", status=418), "invalid_request_error"),
+        (UpstreamFailed("m", overloaded=True), "overloaded_error"),
+        (UpstreamFailed("m"), "api_error"),
+        (UpstreamTimeout("idle", 1), "timeout_error"),
+    ],
+)
+def test_messages_clients_get_a_type_of_their_format(error, kind):
+    assert messages_error_type(error) == kind
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "code", "expected"),
+    [
+        (
+            400,
+            "image_generation_user_error",
+            "moderation_blocked",
+            ("image_generation_user_error", "moderation_blocked"),
+        ),
+        (400, "INVALID_ARGUMENT", None, ("invalid_request_error", None)),
+        (404, "not_found_error", "model_gone", ("invalid_request_error", "model_gone")),
+        (413, None, None, ("invalid_request_error", "request_too_large")),
+        (400, "request_too_large", "x", ("invalid_request_error", "request_too_large")),
+    ],
+)
+def test_responses_clients_get_the_provider_s_type_if_it_is_one_of_their_format(status, kind, code, expected):
+    assert responses_error_type(UpstreamRejected("m", status=status, kind=kind, upstream_code=code)) == expected
