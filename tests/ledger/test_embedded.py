@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from tollgate.errors import TollgateError, Unavailable
 from tollgate.ledger import Ledger
 from tollgate.ledger.journal import Journal
 from tollgate.ledger.records import Grant, encode
-from tollgate.ledger.reports import open_usage
+from tollgate.ledger.reports import Filters, open_usage
 from tollgate.ledger.segments import read_all, segment_path, segments, write_line
 
 from .conftest import Alice, new_ledger, row
@@ -211,8 +211,9 @@ async def test_rows_of_any_time_that_a_clock_can_tell_are_published(alice_in_eit
         await alice_in_either.ledger.record(row(time=time))
     await alice_in_either.ledger.settle()
     assert alice_in_either.ledger.published
-    with open_usage(tmp_path / "usage") as usage:
-        assert usage.execute("SELECT count(*) FROM usage").fetchall() == [(2,)]
+    for since, count in ((None, 2), (datetime(1, 1, 1, tzinfo=UTC), 2), (datetime.now(UTC), 1)):
+        with open_usage(tmp_path / "usage", Filters(since=since)) as usage:
+            assert usage.execute("SELECT count(*) FROM usage").fetchall() == [(count,)]
 
 
 @pytest.mark.parametrize(

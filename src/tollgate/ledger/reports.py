@@ -186,7 +186,7 @@ def usage_files(directory: Path, since: datetime | None, until: datetime | None)
         if _HOUR_FILE.search(path.as_posix()) is None:
             continue
         hour = hour_of(path)
-        if (since is None or hour + timedelta(hours=1) > since) and (until is None or hour < until):
+        if (since is None or since - hour < timedelta(hours=1)) and (until is None or hour < until):
             files.append(path)
     return files
 
