@@ -69,6 +69,24 @@ async def _free_space(disk: Disk, journal: Journal) -> None:
     await until(lambda: not journal.outage.reason)
 
 
+async def test_a_waiter_that_left_leaves_no_other_waiting(tmp_path: Path) -> None:
+    disk = Disk()
+    journal, durable = await _journal(tmp_path, disk)
+    waiting = [journal.append("usage", b"{}") for _ in range(6)]
+    for left in (0, 2):
+        waiting[left].cancel()
+    await asyncio.wait_for(asyncio.gather(waiting[1], *waiting[3:]), 30)
+    disk.full = True
+    refused = [journal.append("usage", b"{}") for _ in range(4)]
+    refused[1].cancel()
+    for each in (refused[0], *refused[2:]):
+        with pytest.raises(Unavailable):
+            await asyncio.wait_for(each, 30)
+    await _free_space(disk, journal)
+    await journal.close()
+    assert durable == list(range(1, 11))
+
+
 async def test_many_rows_share_one_sync(tmp_path: Path) -> None:
     disk = Disk()
     journal, durable = await _journal(tmp_path, disk)
