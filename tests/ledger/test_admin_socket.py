@@ -134,6 +134,17 @@ async def test_an_unexpected_failure_is_reported_and_logged_and_keeps_the_connec
     assert "list_grants" in caplog.text and "FatalException" in caplog.text
 
 
+async def test_an_answer_may_be_longer_than_a_call(
+    alice: Alice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tollgate.ledger.admin_socket._CALL_LIMIT", 1000)
+    await alice.ledger.serve_admin()
+    for _ in range(10):
+        await alice.ledger.create_key("alice", "x" * 100)
+    async with open_books(settings(tmp_path), Credits()) as administration:
+        assert await administration.list_keys() == await alice.ledger.list_keys()
+
+
 async def test_the_socket_is_private_and_removed_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "var" / "admin.sock"
     async with new_ledger(tmp_path) as ledger:

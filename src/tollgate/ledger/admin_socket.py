@@ -39,7 +39,10 @@ log = logging.getLogger("tollgate.ledger")
 SOCKET_NAME = "admin.sock"
 _LONGEST_PATH = 100
 """A socket's path can have 107 bytes; longer ones are reached through a descriptor of their directory."""
-_LINE_LIMIT = 64 * 1024 * 1024
+_CALL_LIMIT = 64 * 1024 * 1024
+_ANSWER_LIMIT = 4 * 1024 * 1024 * 1024
+"""The bytes of one line. An answer lists all keys of the gateway, 400 bytes each, and comes from a program that we
+trust."""
 _ERRORS = {each.__name__: each for each in (BadRequest, NotFound, Unavailable, TollgateError)}
 
 
@@ -95,7 +98,7 @@ class AdminServer:
                 error.strerror,
             )
             return
-        self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=_LINE_LIMIT)
+        self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=_CALL_LIMIT)
 
     def _bound(self) -> socket.socket:
         """The socket, whose file only its owner may open from its first moment: on Linux the file gets the mode of the
@@ -220,7 +223,7 @@ async def open_books(store: Store, credits: Credits, *, patience: float = 5.0) -
 async def _connect(path: Path) -> RemoteLedger | None:
     try:
         with _short(path) as address:
-            return RemoteLedger(*await asyncio.open_unix_connection(address, limit=_LINE_LIMIT))
+            return RemoteLedger(*await asyncio.open_unix_connection(address, limit=_ANSWER_LIMIT))
     except (ConnectionError, FileNotFoundError, NotADirectoryError):
         return None
 
