@@ -227,7 +227,7 @@ def keep(value: Text, allowed: Text, other: Text) -> str | None:
     if type(value) is not str or type(allowed) is not str or type(other) is not str:
         return None
     outside = _outside(allowed)
-    return None if outside is None else outside.sub(lambda _: other, value)
+    return None if outside is None else outside.sub(other.replace("\\", r"\\"), value)
 
 
 @functools.lru_cache(256)

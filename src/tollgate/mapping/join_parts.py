@@ -53,7 +53,10 @@ def as_one(parts: list[dict[str, Any]]) -> dict[str, Any]:
                 made[key] = item
                 continue
             items = [_moved(note, length, len(text)) for note in item] if key == "annotations" else item
-            made[key] = [*made[key], *items] if type(made.get(key)) is list else [*items]
+            if type(made.get(key)) is list:
+                made[key] += items
+            else:
+                made[key] = [*items]
         texts.append(text)
         length += len(text)
     made["text"] = "".join(texts)
