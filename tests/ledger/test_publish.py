@@ -404,6 +404,24 @@ def test_a_damaged_file_of_another_name_keeps_no_row_from_being_published(setup:
     assert setup.read() == 1
 
 
+def test_a_file_of_another_name_that_cannot_be_opened_just_now_is_waited_for(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup.add(row(time=TEN))
+    setup.publisher.publish(TEN)
+    other = setup.publisher.path(TEN)
+    content = other.read_bytes()
+    other.write_bytes(b"nonsense")
+    setup.publisher = Publisher(StoreSource(setup.store), setup.usage, "eu-1")
+    setup.publisher.recheck()
+    with monkeypatch.context() as patch, pytest.raises(duckdb.Error):
+        patch.setattr(publish_module, "too_many_open", lambda _: True)
+        setup.publisher.publish(TEN)
+    other.write_bytes(content)
+    setup.publisher.publish(TEN)
+    assert setup.read() == 1
+
+
 def test_a_new_store_beside_old_files_adds_to_them(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()

@@ -191,7 +191,10 @@ class Publisher:
                         "read_duckdb(?, table_name = 'usage'))",
                         [found, literally(other)],
                     )
-                except duckdb.Error as error:  # it may be another gateway's, and ours must not wait for its repair
+                except duckdb.Error as error:
+                    if too_many_open(error) or isinstance(error, duckdb.OutOfMemoryException):
+                        raise  # tried again: nothing is wrong with the file
+                    # it may be another gateway's, and ours must not wait for its repair
                     log.warning("%s cannot be read: %s", other, first_line(error))
         return bool(connection.execute("SELECT 1 FROM published.usage WHERE seq > ? LIMIT 1", [found]).fetchall())
 
