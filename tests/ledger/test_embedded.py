@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 from datetime import UTC, datetime
@@ -214,6 +215,22 @@ async def test_rows_of_any_time_that_a_clock_can_tell_are_published(alice_in_eit
     for since, count in ((None, 2), (datetime(1, 1, 1, tzinfo=UTC), 2), (datetime.now(UTC), 1)):
         with open_usage(tmp_path / "usage", Filters(since=since)) as usage:
             assert usage.execute("SELECT count(*) FROM usage").fetchall() == [(count,)]
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_gateway_stops_as_usual_on_a_disk_that_has_become_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = new_ledger(tmp_path)
+    await ledger.open()
+    await ledger.serve_admin()
+    await ledger.record(row("req_1", cost="1"))
+    await ledger.settle()
+    with monkeypatch.context() as read_only:
+        read_only.setattr(Path, "unlink", Mock(side_effect=OSError(errno.EROFS, os.strerror(errno.EROFS))))
+        await ledger.close()
+    async with new_ledger(tmp_path) as again:
+        assert await spent_by(again, "alice") == 1
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,8 @@ class AdminServer:
         self._server.close()
         for writer in tuple(self._writers):
             writer.close()
-        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the disk has become read-only: the next start replaces the file
+            self._path.unlink(missing_ok=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)

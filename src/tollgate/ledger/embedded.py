@@ -9,6 +9,7 @@ because rows on their way into the journal wait for the disk while the store com
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
@@ -225,7 +226,8 @@ class EmbeddedBackend:
         except duckdb.Error as error:
             log.error("the store did not close cleanly: %s", error)
         if not self._waiting and not self._store_outage.reason and not self.journal.outage.reason:
-            self.journal.remove_all()
+            with contextlib.suppress(OSError):  # the disk has become read-only: what is stored is not stored again
+                self.journal.remove_all()
 
     def _check_file(self) -> None:
         """Refuse new work while the store's file is not where the next start looks for it. What is durable is stored
