@@ -127,6 +127,12 @@ def warn_of_nothing(unit: Unit, node: Scalar) -> None:
         unit.warn(node, "`nothing` without the `$` is a text", f"write {NOTHING_WORD}, or quotes around the text")
 
 
+def warn_of_path(unit: Unit, node: Node | None) -> None:
+    """Warn of a path or a hole where the name of a field is wanted, which is sent as it is written."""
+    if isinstance(node, Scalar) and not is_literal(node):
+        unit.warn(node, f"`{node.text}` stays as it stands", "a field is named without `$`, such as messages")
+
+
 def lower_words(site: Site, node: Scalar) -> Lowered:
     """The text of `$lost` or `say`: an absent path or hole is written as `(unnamed)`, so the text is always present."""
     text = node.value

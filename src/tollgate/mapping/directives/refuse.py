@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tollgate.config.load import List, Map, Node, Scalar, text_in
 from tollgate.mapping.directives import when
-from tollgate.mapping.scalars import lower_words
+from tollgate.mapping.scalars import lower_words, warn_of_path
 from tollgate.mapping.scope import Site
 
 KEYS = ("when", "say", "param")
@@ -40,6 +40,7 @@ def emit_entry(site: Site, entry: Node) -> None:
     if param is not None and text_in(param) is None:
         site.unit.mistake(param, "`param` takes the name of a field")
         return
+    warn_of_path(site.unit, param)
     words = lower_words(site, say)
     name = repr(text_in(param))
     line = entry.mark.line

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from tollgate.config.load import List, Map, Mark, Node, Scalar, text_in
 from tollgate.mapping.paths import Descend, Find, ParseError, Path, Step, parse_path
-from tollgate.mapping.scalars import is_literal
+from tollgate.mapping.scalars import is_literal, warn_of_path
 from tollgate.mapping.scope import Spot, Unit, suggest
 
 
@@ -197,6 +197,7 @@ def _param(unit: Unit, node: Map, verb: str) -> str | None:
     if verb != "refuse":
         unit.mistake(node.keys["param"], f"`param` stands beside `refuse` only, not beside `{verb}`")
     elif (text := text_in(param)) is not None:
+        warn_of_path(unit, param)
         return text
     else:
         unit.mistake(param, f"`param` is the name of a field, found {_found(param)}")
