@@ -499,6 +499,7 @@ def test_check_warns_of_mappings_that_drop_images(folder: Path) -> None:
     text = (
         "mapping: NAME\nrequest:\n  from_hub:\n    rules: '{{ $.system[*].text | join }}'\n"
         "    whose: '{{ $.turns[*].role | join }}'\n    prompt: PROMPT\n"
+        "  harmless: {from_hub: ['turns[].parts[].mime']}\n"
     )
     (folder / "mappings" / "bare.yaml").write_text(
         text.replace("NAME", "bare").replace("PROMPT", '"{{ $.turns[*].parts[*].text | join }}"')
@@ -575,6 +576,54 @@ def test_check_warns_of_settings_that_have_no_effect_and_are_not_named(folder: P
         "as lost (add a case for it, or `$absent: $nothing, $else: {$lost: format}`)" in result.stderr
     )
     assert result.stderr.count("warning:") == 2 and result.exit_code == 0
+
+
+def test_check_warns_of_losses_of_an_embeddings_request_without_settings(folder: Path) -> None:
+    (folder / "providers" / "acme.yaml").write_text(GOOD)
+    (folder / "mappings").mkdir()
+    (folder / "mappings" / "one.yaml").write_text(
+        "mapping: one\nhub: embeddings\nrequest:\n  from_hub:\n    inputs: $.inputs\n"
+        '    purpose: {$match: $.kind, query: ask, $else: {$lost: "purpose {{ $.kind }}"}}\n'
+        "response: {to_hub: {vectors: $}}\n"
+    )
+    result = run("check")
+    assert "a request without any settings loses purpose (unnamed): every answer reports that" in result.stderr
+    assert result.stderr.count("warning:") == 1 and result.exit_code == 0
+
+
+def test_check_warns_of_losses_beside_content_that_is_carried(folder: Path) -> None:
+    (folder / "providers" / "acme.yaml").write_text(GOOD)
+    (folder / "mappings").mkdir()
+    losing = (
+        "mapping: one\nrequest:\n  from_hub:\n"
+        "    system: '{{ $.system[*].text | join }}'\n"
+        "    tools: [{$each: $t in $.tools, name: $t.name, takes: $t.schema}]\n"
+        "    tool_choice: {$match: $.tool_choice.mode, $absent: $nothing, $else: {$lost: tool_choice}}\n"
+        "    format: {$match: $.format.kind, $absent: $nothing, $else: {$lost: format}}\n"
+        "    talk:\n"
+        "      - $each: $t in $.turns\n"
+        "        who: $t.role\n"
+        "        says:\n"
+        "          - $each: $p in $t.parts\n"
+        "            $match: $p.kind\n"
+        "            text: $p.text\n"
+        "            image: {picture: {$first: [$p.data, $p.url]}}\n"
+        "            tool_call: {does: $p.name, with: $p.args}\n"
+        "            tool_result: {got: '{{ $p.parts[*].text | join }}'}\n"
+        "            $else: {$refuse: [{when: true, say: no}]}\n"
+    )
+    (folder / "mappings" / "one.yaml").write_text(losing)
+    result = run("check")
+    assert (
+        "mappings/one.yaml:4:5: warning: a conversation with a tool call loses turns[].parts[].id: every such answer "
+        'reports that (carry it, or list it: harmless: {from_hub: ["turns[].parts[].id"]} under `request:`)'
+    ) in result.stderr
+    assert "warning: image sent as data loses turns[].parts[].mime: every such answer reports that" in result.stderr
+    assert result.stderr.count("warning:") == 2 and result.exit_code == 0
+
+    harmless = "request:\n  harmless: {from_hub: ['turns[].parts[].id', 'turns[].parts[].mime']}\n"
+    (folder / "mappings" / "one.yaml").write_text(losing.replace("request:\n", harmless))
+    assert "warning:" not in run("check").stderr
 
 
 def test_check_warns_of_losses_of_a_question_without_settings(folder: Path) -> None:

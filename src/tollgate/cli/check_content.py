@@ -55,14 +55,21 @@ _TURNS: list[dict[str, object]] = [
     },
 ]
 """Requests that together have every kind of turn, and the most common parts."""
+_PART = "turns[].parts[]."
+_CARRIED = {"tools", *(f"{_PART}{way}" for way in _WAYS)}
+"""Losses that say that tools, or a part's content, are not carried at all."""
 _TOOL = {"name": "get_weather", "schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
 
 
 def problems(mappings: Iterable[CompiledMapping]) -> Iterator[Problem]:
     """Warnings about every mapping that drops images, files, audio, video or instructions because no line of it reads
-    them, that drops a setting without naming it as lost, or that loses something of every request."""
+    them, that drops a setting without naming it as lost, or that loses something of every request, or beside content
+    that it carries."""
     for mapping in mappings:
-        if mapping.hub or "request.from_hub" not in mapping.sections:
+        if "request.from_hub" not in mapping.sections:
+            continue
+        if mapping.hub:
+            yield from _of_every_request(mapping, _converted(mapping, {}))
             continue
         left_out = {way: [kind for kind in _SHOWN if _leaves_out(mapping, kind, way)] for way in _WAYS}
         both = [kind for kind in left_out["data"] if kind in left_out["url"]]
@@ -74,6 +81,7 @@ def problems(mappings: Iterable[CompiledMapping]) -> Iterator[Problem]:
                 words = f"{', '.join(some)} parts of a user are left out where they come by `{way}`: no line reads it"
                 yield _warning(mapping, words, _CURES[way])
         yield from _settings(mapping)
+        yield from _beside_content(mapping)
         yield from _as_they_came(mapping)
 
 
@@ -121,9 +129,7 @@ def _settings(mapping: CompiledMapping) -> Iterator[Problem]:
     bare, plain = _converted(mapping, {"tools": []}), _converted(mapping, {})
     if bare is None or plain is None:
         return
-    if bare[1]:
-        words = f"a request without any settings loses {', '.join(bare[1])}: every answer reports that"
-        yield _warning(mapping, words, "list it under `harmless`, or give its `$match` a case `$absent: $nothing`")
+    yield from _of_every_request(mapping, bare)
     if not mapping.walkers["request.from_hub"].reads_field("system"):
         words = "no line reads `system`: a client's instructions are left out"
         yield _warning(mapping, words, "such as \"{{ $.system[*].text | join('\\n') }}\"")
@@ -134,14 +140,42 @@ def _settings(mapping: CompiledMapping) -> Iterator[Problem]:
             yield _warning(mapping, words, f"add a case for it, or `$absent: $nothing, $else: {{$lost: {name}}}`")
 
 
+def _of_every_request(mapping: CompiledMapping, bare: tuple[Any, list[str]] | None) -> Iterator[Problem]:
+    if bare is not None and bare[1]:
+        words = f"a request without any settings loses {', '.join(bare[1])}: every answer reports that"
+        yield _warning(mapping, words, "list it under `harmless`, or give its `$match` a case `$absent: $nothing`")
+
+
+def _beside_content(mapping: CompiledMapping) -> Iterator[Problem]:
+    """Warnings about fields that a mapping loses of calls and media that it carries, such as the id of a call or the
+    type of a picture: every such answer names them as dropped, and keys with `--strict` get none."""
+    bare = _converted(mapping, {})
+    known = set(bare[1]) if bare is not None else set()
+    requests = {"a conversation with a tool call": _TURNS[-1]}
+    for way in _WAYS:
+        requests |= {f"{kind} sent as {way}": {"turns": [_media(kind, way)], "tools": []} for kind in _SHOWN}
+    for words, given in requests.items():
+        made = _converted(mapping, given)
+        if made is None or not _CARRIED.isdisjoint(made[1]):
+            continue
+        if lost := [loss for loss in made[1] if loss.startswith(_PART) and loss not in known]:
+            known.update(lost)
+            paths = ", ".join(f'"{loss}"' for loss in lost)
+            words = f"{words} loses {', '.join(lost)}: every such answer reports that"
+            yield _warning(mapping, words, f"carry it, or list it: harmless: {{from_hub: [{paths}]}} under `request:`")
+
+
 def _warning(mapping: CompiledMapping, words: str, hint: str) -> Problem:
     return mapping.document.warning(find(mapping.document.root, ["request", "from_hub"]), words, hint=hint)
 
 
 def _leaves_out(mapping: CompiledMapping, kind: str, way: str) -> bool:
-    part = {**_SHOWN[kind], way: _WAYS[way]}
-    made = _converted(mapping, {"turns": [_turn(part)], "tools": []})
-    return made is not None and f"turns[].parts[].{way}" in made[1]
+    made = _converted(mapping, {"turns": [_media(kind, way)], "tools": []})
+    return made is not None and f"{_PART}{way}" in made[1]
+
+
+def _media(kind: str, way: str) -> dict[str, object]:
+    return _turn({**_SHOWN[kind], way: _WAYS[way]})
 
 
 def _turn(*parts: dict[str, object]) -> dict[str, object]:
@@ -150,9 +184,10 @@ def _turn(*parts: dict[str, object]) -> dict[str, object]:
 
 def _converted(mapping: CompiledMapping, given: dict[str, Any]) -> tuple[Any, list[str]] | None:
     """A request with these hub fields as the mapping writes it, and its losses; None if the mapping refuses it."""
+    asked: dict[str, Any] = {"inputs": ["Hi"]} if mapping.hub else {"turns": [_turn()], "tools": [_TOOL]}
     context = Context({"upstream": "model"})
     try:
-        made = request_from_hub(mapping, {"turns": [_turn()], "tools": [_TOOL], **given}, context)
+        made = request_from_hub(mapping, {**asked, **given}, context)
     except (Refused, MappingFailure):
         return None
     return made, list(context.lost)
