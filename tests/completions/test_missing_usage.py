@@ -284,3 +284,37 @@ models: {acme/one: {price: {prompt: "0", completion: "1"}}}
         assert (await here.post(f"/v1/{client}", ask)).status_code == 200
         paid = before - here.balance()
     assert paid == pytest.approx(8 * times, rel=Decimal("0.01"))
+
+
+@pytest.mark.parametrize(("tools", "counted"), [("$.tools[*].name", True), ("$nothing", False)], ids=["sent", "lost"])
+async def test_tools_that_were_not_sent_are_not_in_an_estimate(tmp_path, tools, counted):
+    mapping = f"""
+mapping: texts
+request:
+  from_hub: {{prompt: "{{{{ $.turns[*].parts[*].text | join }}}}", tools: "{tools}"}}
+response:
+  to_hub: {{parts: [{{kind: text, text: $.text}}], stop: end}}
+"""
+    provider = """
+provider: acme
+url: app://acme
+speaks: {texts: /x}
+models: {acme/one: {price: {prompt: "1", completion: "0"}}}
+"""
+    schema = {"type": "object", "properties": {f"field_{n}": {"type": "string"} for n in range(100)}}
+    asks = {
+        "chat/completions": {"tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}]},
+        "messages": {"max_tokens": 9, "tools": [{"name": "f", "input_schema": schema}]},
+    }
+    (tmp_path / "mappings").mkdir()
+    (tmp_path / "mappings" / "texts.yaml").write_text(mapping)
+    app = replying(body=b'{"text": "hello"}', headers={"content-type": "application/json"})
+    async with inprocess(tmp_path, providers={"acme": provider}, apps={"acme": app}) as here:
+        await here.services.ledger.grant("default", Decimal(100_000))
+        for path, ask in asks.items():
+            before = here.balance()
+            reply = await here.post(
+                f"/v1/{path}", {"model": "acme/one", "messages": [{"role": "user", "content": "hi"}], **ask}
+            )
+            assert reply.status_code == 200
+            assert (before - here.balance() > 300) is counted

@@ -19,6 +19,10 @@ _SIDES = {"input": ("cache_read", "cache_write"), "output": ("reasoning",)}
 """The two sides of usage; for each, the buckets whose count shows that the side was reported."""
 
 
+_LOST_TOOLS = frozenset({"tools", "tools[].function", "functions"})
+"""Losses that say that no tool was sent."""
+
+
 def missing_sides(usage: dict[str, Any]) -> list[str]:
     """The sides of a hub usage (`input`, `output`) that the provider did not report.
 
@@ -77,9 +81,18 @@ async def estimate_usage(exchange: Exchange, received: list[str], *, scale: floa
     """Hub usage counted by our tokenizer: the prompt's tokens, and those of the received texts times `scale`."""
     offer = exchange.attempt.offer
     encoding, can = (offer.model.encoding, offer.can) if offer else (None, {})
-    prompt = await tokens.count_request(exchange.inbound.dialect, exchange.body, encoding, large=exchange.large)
+    sent = _without_lost_tools(exchange)
+    prompt = await tokens.count_request(exchange.inbound.dialect, sent, encoding, large=exchange.large)
     output = await tokens.count(received, encoding) if received else 0
     return {"input": own_tokens(prompt, can), "output": own_tokens(round(output * scale), can)}
+
+
+def _without_lost_tools(exchange: Exchange) -> Mapping[str, Any]:
+    """The client's request without its tools if none of them was sent: an agent's tools may be most of its tokens."""
+    context = exchange.attempt.context
+    if context is None or _LOST_TOOLS.isdisjoint(context.lost):
+        return exchange.body
+    return {name: value for name, value in exchange.body.items() if name not in ("tools", "functions")}
 
 
 def own_tokens(counted: int, can: Mapping[str, Any]) -> int:
