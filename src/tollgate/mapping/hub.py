@@ -71,7 +71,7 @@ def faults(kind: str, value: object) -> list[str]:
 
 
 def _nearest(error: Any) -> Any:
-    """Inside `anyOf` by kind, the error of the branch whose kind fits."""
+    """Inside `anyOf`, the error of the branch whose kind or type fits."""
     while error.context:
         branches: dict[int, list[Any]] = {}
         for inner in error.context:
@@ -81,7 +81,8 @@ def _nearest(error: Any) -> Any:
         ]
         if not fitting:
             return error
-        error = min(fitting, key=len)[0]
+        typed = [errors for errors in fitting if not any(e.validator == "type" and not e.path for e in errors)]
+        error = min(typed or fitting, key=len)[0]
     return error
 
 
