@@ -547,13 +547,44 @@ def test_check_warns_of_mappings_that_leave_instructions_out(folder: Path) -> No
     assert result.stderr.count("warning:") == 1 and result.exit_code == 0
 
 
+def test_check_warns_of_texts_that_a_mapping_skips_unnoticed(folder: Path) -> None:
+    """A field that no line reads is in the loss list; an item that a condition or an index skips is not."""
+    (folder / "providers" / "acme.yaml").write_text(GOOD)
+    (folder / "mappings").mkdir()
+    mapping = (
+        "mapping: NAME\ndefine:\n  said($t): \"{{ $t.parts[?(@.kind == 'text')].text | join }}\"\n"
+        "request:\n  from_hub:\n"
+        "    $refuse: [{when: \"$.turns[*].parts[?(@.kind != 'text')]\", say: text only}]\n"
+        "    rules: RULES\n    ask: '{{ said($.turns[-1]) }}'\n"
+        "    pairs:\n      - $each: $t, $i in $.turns[0:-1]\n        $match: $t.role\n"
+        "        user: {ask: '{{ said($t) }}', reply: '{{ said($.turns[$i + 1]) }}'}\n"
+        "        assistant: FIRST\n        ELSE\n"
+    )
+    skipping = {
+        "pairs": ("$.system[*].text", "$nothing", "$else: $nothing"),
+        "first": ("$.system[0].text", "'{{ said($t) }}'", "$else: '{{ said($t) }}'"),
+        "named": ("$.system[*].text", "{$when: $i == 0, $value: {$lost: a greeting}}", "$else: {$lost: later rules}"),
+    }
+    for name, words in skipping.items():
+        text = mapping.replace("NAME", name)
+        for hole, word in zip(("RULES", "FIRST", "ELSE"), words, strict=True):
+            text = text.replace(hole, word)
+        (folder / "mappings" / f"{name}.yaml").write_text(text)
+    unnoticed = "and does not name that as lost (carry it, or name it where it is skipped: `$else: {$lost: ...}`)"
+    between = "an answer before the first turn of the user, instructions between two turns"
+    assert [line for line in run("check").stderr.splitlines() if "leaves out" in line] == [
+        f"mappings/first.yaml:6:5: warning: leaves out a second text of the instructions, {unnoticed}",
+        f"mappings/pairs.yaml:6:5: warning: leaves out {between}, {unnoticed}",
+    ]
+
+
 def test_check_warns_of_settings_that_have_no_effect_and_are_not_named(folder: Path) -> None:
     """A `$match` without a case for a value, or a `$when` on another one, leaves nothing in the loss list."""
     (folder / "providers" / "acme.yaml").write_text(GOOD)
     (folder / "mappings").mkdir()
     head = "request:\n  from_hub:\n    $refuse: [{when: \"$.turns[*].parts[?(@.kind != 'text')]\", say: text only}]\n"
     asked = (
-        "    prompt: '{{ $.system[*].text | join }}{{ $.turns[*].parts[*].text | join }}'\n"
+        "    prompt: '{{ [$.system[*].text | join, $.turns[*].parts[*].text | join] | join }}'\n"
         "    calls: $.tools[*].name\n    roles: $.turns[*].role\n"
     )
     settings = {
@@ -632,7 +663,7 @@ def test_check_warns_of_losses_of_a_question_without_settings(folder: Path) -> N
     (folder / "mappings" / "one.yaml").write_text(
         "mapping: one\nrequest:\n  from_hub:\n"
         "    $refuse: [{when: \"$.turns[*].parts[?(@.kind != 'text')]\", say: text only}]\n"
-        "    prompt: '{{ $.system[*].text | join }}{{ $.turns[*].parts[*].text | join }}'\n"
+        "    prompt: '{{ [$.system[*].text | join, $.turns[*].parts[*].text | join] | join }}'\n"
         "    choice: {$match: $.tool_choice.mode, one: $.tool_choice.name, $else: {$lost: tool_choice}}\n"
     )
     result = run("check")

@@ -69,17 +69,17 @@ def problems(mappings: Iterable[CompiledMapping]) -> Iterator[Problem]:
         if "request.from_hub" not in mapping.sections:
             continue
         if mapping.hub:
-            yield from _of_every_request(mapping, _converted(mapping, {}))
+            yield from _of_every_request(mapping, converted(mapping, {}))
             continue
         left_out = {way: [kind for kind in _SHOWN if _leaves_out(mapping, kind, way)] for way in _WAYS}
         both = [kind for kind in left_out["data"] if kind in left_out["url"]]
         if both:
             words = f"no line says what becomes of {', '.join(both)} parts of a user: they are left out"
-            yield _warning(mapping, words, _CURE)
+            yield warning(mapping, words, _CURE)
         for way, kinds in left_out.items():
             if some := [kind for kind in kinds if kind not in both]:
                 words = f"{', '.join(some)} parts of a user are left out where they come by `{way}`: no line reads it"
-                yield _warning(mapping, words, _CURES[way])
+                yield warning(mapping, words, _CURES[way])
         yield from _settings(mapping)
         yield from _beside_content(mapping)
         yield from _as_they_came(mapping)
@@ -88,14 +88,14 @@ def problems(mappings: Iterable[CompiledMapping]) -> Iterator[Problem]:
 def _as_they_came(mapping: CompiledMapping) -> Iterator[Problem]:
     """Warnings about a mapping that sends the name of the model that a client asked for, or turns, parts or tools of
     the hub as they are: no provider knows either."""
-    made = _converted(mapping, {"model": _ASKED})
+    made = converted(mapping, {"model": _ASKED})
     if made is not None and any(value == _ASKED for value, _ in _values_in(made[0])):
         words = "sends the name by which a client asks for the model; its provider knows it by another"
-        yield _warning(mapping, words, "model: $model.upstream")
+        yield warning(mapping, words, "model: $model.upstream")
     for given in _TURNS:
         hub = {"turns": [_turn()], "tools": [_TOOL], **given}
         objects = {id(value): field for value, field in _values_in(hub, own="schema") if isinstance(value, dict)}
-        made = _converted(mapping, hub)
+        made = converted(mapping, hub)
         raw = [objects[id(value)] for value, _ in _values_in(made[0]) if id(value) in objects] if made else []
         if raw:
             words = f"sends `{raw[0]}` as it is in the hub, in whose words no provider reads it"
@@ -126,51 +126,51 @@ def _reader_of(mapping: CompiledMapping, field: str) -> Node:
 
 
 def _settings(mapping: CompiledMapping) -> Iterator[Problem]:
-    bare, plain = _converted(mapping, {"tools": []}), _converted(mapping, {})
+    bare, plain = converted(mapping, {"tools": []}), converted(mapping, {})
     if bare is None or plain is None:
         return
     yield from _of_every_request(mapping, bare)
     if not mapping.walkers["request.from_hub"].reads_field("system"):
         words = "no line reads `system`: a client's instructions are left out"
-        yield _warning(mapping, words, "such as \"{{ $.system[*].text | join('\\n') }}\"")
+        yield warning(mapping, words, "such as \"{{ $.system[*].text | join('\\n') }}\"")
     for field, values in _SETTINGS.items():
-        if silent := [value for value, given in values.items() if _converted(mapping, given) == plain]:
+        if silent := [value for value, given in values.items() if converted(mapping, given) == plain]:
             words = f"`{field}` has no effect where it is {' or '.join(silent)}, and is not named as lost"
             name = field.partition(".")[0]
-            yield _warning(mapping, words, f"add a case for it, or `$absent: $nothing, $else: {{$lost: {name}}}`")
+            yield warning(mapping, words, f"add a case for it, or `$absent: $nothing, $else: {{$lost: {name}}}`")
 
 
 def _of_every_request(mapping: CompiledMapping, bare: tuple[Any, list[str]] | None) -> Iterator[Problem]:
     if bare is not None and bare[1]:
         words = f"a request without any settings loses {', '.join(bare[1])}: every answer reports that"
-        yield _warning(mapping, words, "list it under `harmless`, or give its `$match` a case `$absent: $nothing`")
+        yield warning(mapping, words, "list it under `harmless`, or give its `$match` a case `$absent: $nothing`")
 
 
 def _beside_content(mapping: CompiledMapping) -> Iterator[Problem]:
     """Warnings about fields that a mapping loses of calls and media that it carries, such as the id of a call or the
     type of a picture: every such answer names them as dropped, and keys with `--strict` get none."""
-    bare = _converted(mapping, {})
+    bare = converted(mapping, {})
     known = set(bare[1]) if bare is not None else set()
     requests = {"a conversation with a tool call": _TURNS[-1]}
     for way in _WAYS:
         requests |= {f"{kind} sent as {way}": {"turns": [_media(kind, way)], "tools": []} for kind in _SHOWN}
     for words, given in requests.items():
-        made = _converted(mapping, given)
+        made = converted(mapping, given)
         if made is None or not _CARRIED.isdisjoint(made[1]):
             continue
         if lost := [loss for loss in made[1] if loss.startswith(_PART) and loss not in known]:
             known.update(lost)
             paths = ", ".join(f'"{loss}"' for loss in lost)
             words = f"{words} loses {', '.join(lost)}: every such answer reports that"
-            yield _warning(mapping, words, f"carry it, or list it: harmless: {{from_hub: [{paths}]}} under `request:`")
+            yield warning(mapping, words, f"carry it, or list it: harmless: {{from_hub: [{paths}]}} under `request:`")
 
 
-def _warning(mapping: CompiledMapping, words: str, hint: str) -> Problem:
+def warning(mapping: CompiledMapping, words: str, hint: str) -> Problem:
     return mapping.document.warning(find(mapping.document.root, ["request", "from_hub"]), words, hint=hint)
 
 
 def _leaves_out(mapping: CompiledMapping, kind: str, way: str) -> bool:
-    made = _converted(mapping, {"turns": [_media(kind, way)], "tools": []})
+    made = converted(mapping, {"turns": [_media(kind, way)], "tools": []})
     return made is not None and f"{_PART}{way}" in made[1]
 
 
@@ -182,7 +182,7 @@ def _turn(*parts: dict[str, object]) -> dict[str, object]:
     return {"role": "user", "parts": [{"kind": "text", "text": "What is it?"}, *parts]}
 
 
-def _converted(mapping: CompiledMapping, given: dict[str, Any]) -> tuple[Any, list[str]] | None:
+def converted(mapping: CompiledMapping, given: dict[str, Any]) -> tuple[Any, list[str]] | None:
     """A request with these hub fields as the mapping writes it, and its losses; None if the mapping refuses it."""
     asked: dict[str, Any] = {"inputs": ["Hi"]} if mapping.hub else {"turns": [_turn()], "tools": [_TOOL]}
     context = Context({"upstream": "model"})
