@@ -239,6 +239,23 @@ def test_an_answer_in_content_parts_is_shown_as_text(chromium, running):
     assert page.locator("[data-reasoning-text]").text_content() == "so far"
 
 
+def test_a_double_click_sends_a_form_once(chromium, running):
+    page, _ = signed_in(chromium, running, **LOOKS["light"])
+    page.goto(f"{running.base}/dashboard/keys")
+    page.get_by_label("Name").fill("double click")
+    sent = []
+    page.route("**/dashboard/keys", lambda route: sent.append(route))
+    button = page.get_by_role("button", name="Create key")
+    button.scroll_into_view_if_needed()
+    place = button.bounding_box()
+    for _ in range(2):
+        page.mouse.click(place["x"] + 5, place["y"] + 5)
+        page.wait_for_timeout(50)
+    assert len(sent) == 1
+    sent[0].continue_()
+    assert page.locator("#secret").inner_text().startswith("sk-tg-")
+
+
 def test_the_pages_work_without_javascript(chromium, running):
     page, _ = signed_in(chromium, running, java_script_enabled=False, **LOOKS["light"])
     page.goto(f"{running.base}/dashboard/keys")

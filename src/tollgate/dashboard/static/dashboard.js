@@ -1,4 +1,5 @@
-// Small comforts. Every page works without this file; only the answer of "Try it" then arrives in one piece.
+// Small comforts. Every page works without this file; only the answer of "Try it" then arrives in one piece, and a
+// double click sends a form twice.
 "use strict";
 
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
@@ -27,6 +28,16 @@ if (current) {
 
 // Filters are sent when a choice changes.
 for (const select of all("select[data-send]")) select.addEventListener("change", () => select.form.requestSubmit());
+
+// A second click on a button sends nothing for five seconds: the browser would discard the answer to the first one, and
+// with it the secret of a new key or the session of a sign-in link.
+for (const form of all("form[method=post]:not([data-stream])")) {
+  let button = null, sent = 0;
+  form.addEventListener("submit", (event) => {
+    if (event.submitter === button && event.timeStamp - sent < 5000) event.preventDefault();
+    else [button, sent] = [event.submitter, event.timeStamp];
+  });
+}
 
 // Charts: one quick tip instead of the browser's slow titles.
 const tip = document.createElement("div");
