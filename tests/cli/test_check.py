@@ -578,6 +578,30 @@ def test_check_warns_of_texts_that_a_mapping_skips_unnoticed(folder: Path) -> No
     ]
 
 
+@pytest.mark.parametrize(
+    ("stop", "warned"),
+    [
+        ("end", True),
+        ("{$match: $.why, length: length, $else: end}", True),
+        ("{$match: $.why, length: length, $absent: $nothing, $else: end}", False),
+        ("{$when: $.text is present, $value: end}", False),
+    ],
+)
+def test_check_warns_of_a_mapping_that_takes_any_json_for_an_answer(folder: Path, stop: str, warned: bool) -> None:
+    (folder / "providers" / "acme.yaml").write_text(GOOD)
+    (folder / "mappings").mkdir()
+    (folder / "mappings" / "one.yaml").write_text(
+        "mapping: one\nresponse:\n  to_hub:\n    parts: [{kind: text, text: $.text}]\n"
+        f"    stop: {stop}\n    usage: {{input: $.in, output: $.out}}\n"
+    )
+    warning = (
+        "mappings/one.yaml:5:11: warning: takes any JSON without content, such as an error with status 200, for an "
+        "empty answer, and bills it (let it depend on the answer: "
+    )
+    result = run("check")
+    assert (warning in result.stderr) is warned and result.stderr.count("warning:") == warned
+
+
 def test_check_warns_of_settings_that_have_no_effect_and_are_not_named(folder: Path) -> None:
     """A `$match` without a case for a value, or a `$when` on another one, leaves nothing in the loss list."""
     (folder / "providers" / "acme.yaml").write_text(GOOD)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from tollgate.cli import check_content, check_examples, check_fields, check_running, check_texts
+from tollgate.cli import check_answers, check_content, check_examples, check_fields, check_running, check_texts
 from tollgate.cli.books import config_option
 from tollgate.cli.whole_files import write_whole
 from tollgate.config.build import Loaded, examine_gateway, in_order
@@ -91,6 +91,7 @@ def check(path: Path | None, *, coverage: bool = False) -> Report:
             _add(report, check_running.problems(report.loaded.gateway))
             _add(report, check_content.problems(report.compiled.mappings.values()))
             _add(report, check_texts.problems(report.compiled.mappings.values()))
+            _add(report, check_answers.problems(report.compiled.mappings.values()))
             _add(report, check_fields.problems(report.compiled.providers.values(), report.compiled.mappings))
             found, report.uncovered = check_examples.run(
                 report.loaded, report.compiled, report.wrong_files, coverage=coverage
