@@ -30,6 +30,7 @@ def sent(provider: str, model: str, reasoning: dict[str, Any], **more: Any) -> d
         ("mistral", "mistralai/mistral-medium", {"reasoning_effort": "high"}, {}),
         ("groq", "openai/gpt-oss-20b", {"reasoning_effort": "low"}, {"reasoning_effort": "low"}),
         ("groq", "meta-llama/llama-3.3-70b-versatile", {}, {}),
+        ("minimax", "minimax/minimax-m3.1-flash", {"reasoning_effort": "low", "reasoning_split": True}, {"reasoning_effort": "low", "reasoning_split": True}),
         ("cerebras", "qwen/qwen3.8-27b", {"reasoning_effort": "low"}, {"reasoning_effort": "none"}),
     ],
     ids=lambda value: value if isinstance(value, str) and "/" not in value else "",
