@@ -446,7 +446,7 @@ async def test_usage_is_downloaded_as_csv_and_parquet(alice, send_chat, tmp_path
         await send_chat(secret)
     table = await alice.get("/usage/download.csv?range=24h")
     assert table.headers["content-disposition"] == 'attachment; filename="tollgate-usage-alice-24h.csv"'
-    lines = table.text.splitlines()
+    lines = table.content.decode("utf-8-sig").splitlines()
     assert len(lines) == 4 and lines[0].startswith("request_id,account_id,key_id") and "provider_cost" not in lines[0]
     file = tmp_path / "usage.parquet"
     file.write_bytes((await alice.get("/usage/download.parquet?range=24h")).content)
@@ -477,7 +477,7 @@ async def test_charts_rows_and_downloads_of_a_range_start_at_the_same_time(alice
     await app.services.ledger.settle()
     for name in RANGES:
         query = f"range={name}&provider=p{name}"
-        lines = (await alice.get(f"/usage/download.csv?{query}")).text.splitlines()
+        lines = (await alice.get(f"/usage/download.csv?{query}")).content.decode("utf-8-sig").splitlines()
         assert [line.partition(",")[0] for line in lines] == ["request_id", f"req_in_{name}"]
         assert f"req_out_{name}" not in (await alice.get(f"/requests?{query}")).text
         assert re.search(r"\$1\b", text_of(await alice.get(f"/usage?{query}"))), name

@@ -174,6 +174,14 @@ async def test_a_caller_s_text_is_no_formula_in_a_spreadsheet(books, queries):
     assert {row[0] for row in kept} == set(texts)
 
 
+async def test_a_spreadsheet_sees_that_a_download_is_utf_8(books, queries):
+    await write(books, 1, end_user="Zoë")
+    path = await queries.export(Filters(), "csv")
+    written = path.read_bytes()
+    path.unlink()
+    assert written.startswith(b"\xef\xbb\xbfrequest_id,") and "Zoë".encode() in written
+
+
 async def test_the_size_of_a_download_is_limited(books, queries, monkeypatch):
     from tollgate.dashboard import usage_queries as module
 

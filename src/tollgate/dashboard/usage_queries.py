@@ -107,10 +107,9 @@ class UsageQueries:
                 f"these are {count:,} rows; a download has at most {MOST_ROWS_OUT:,}. Choose a shorter time, or use: "
                 f"tollgate usage --format {form}"
             )
+        columns = [column for column in COLUMNS if all_columns or column.name not in OPERATORS_ONLY]
         chosen = ", ".join(
-            _cell(column) if form == "csv" else column.name
-            for column in COLUMNS
-            if all_columns or column.name not in OPERATORS_ONLY
+            _cell(column, first=column is columns[0]) if form == "csv" else column.name for column in columns
         )
         with tempfile.NamedTemporaryFile(prefix="tollgate-usage-", suffix=f".{form}", delete=False) as file:
             path = Path(file.name)
@@ -123,15 +122,17 @@ class UsageQueries:
         return path
 
 
-def _cell(column: Column) -> str:
+def _cell(column: Column, *, first: bool) -> str:
     """A column in a file for spreadsheets. Callers choose some texts (`end_user`), so a text that would be taken for
     a formula gets a leading apostrophe (OWASP, CSV injection). So does a text that looks as if it had got one:
-    removing the first apostrophe before such a character always restores the text."""
+    removing the first apostrophe before such a character always restores the text. The file begins with a byte order
+    mark, without which Excel takes it for the legacy encoding of the machine."""
     if base_type(column) != "VARCHAR":
         return column.name
     name = column.name
+    title = f'"\ufeff{name}"' if first else name
     formula = f"regexp_matches({name}, '^''*[-=+@＝＋－＠\\t\\r\\n]')"
-    return f"CASE WHEN {formula} THEN chr(39) || {name} ELSE {name} END AS {name}"
+    return f"CASE WHEN {formula} THEN chr(39) || {name} ELSE {name} END AS {title}"
 
 
 def _named(row: tuple[Any, ...]) -> dict[str, Any]:
