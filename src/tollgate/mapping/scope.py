@@ -299,7 +299,7 @@ class Spot:
 
 def known_words(word: str, known: Collection[str]) -> str:
     """A hint for an unknown word: the nearest known word, else all of them."""
-    return suggest(word, known) or f"one of {', '.join(known)}"
+    return suggest(word, known) or (f"one of {', '.join(known)}" if known else "it has none")
 
 
 def suggest(word: str, known: Iterable[str], shape: str = "{}") -> str:
