@@ -235,3 +235,20 @@ async def test_the_theme_is_remembered_and_escaped(operator):
     assert 'data-theme="dark"' in (await operator.get("/keys")).text
     operator.http.cookies.set("theme", '"><script>alert(1)</script>', path="/dashboard")
     assert "<script>alert" not in (await operator.get()).text
+
+
+async def test_choosing_the_theme_leads_back_to_the_page_with_its_filters(operator):
+    page = "/operator/usage?range=90d&model=a%26b&done=saved"
+    onward = await operator.field(page, "next")
+    assert onward == "/operator/usage?range=90d&model=a%26b"
+    reply = await operator.post("/theme", theme="dark", next=onward)
+    assert reply.headers["location"] == "/dashboard" + onward
+
+
+@pytest.mark.parametrize(
+    "form", ["/account/password", *(f"/operator/accounts/alice/{form}" for form in ("grant", "change", "link"))]
+)
+async def test_the_address_of_a_form_leads_to_its_page(operator, alice, form):
+    """After a mistake the page has this address, which a restored tab or a choice of the theme opens."""
+    reply = await operator.get(form)
+    assert (reply.status_code, reply.headers["location"]) == (303, "/dashboard" + form.rpartition("/")[0])

@@ -157,9 +157,8 @@ class Pages:
         if place.who != "anybody" and visit.account is None:
             if request.method == "POST":
                 return RedirectResponse(visit.url("/sign-in", done="ended", next=self._page_of_form(request)), 303)
-            wanted = request.url.path.removeprefix("/dashboard")
-            query = f"?{request.url.query}" if request.url.query and wanted else ""
-            return RedirectResponse(visit.url("/sign-in", next=wanted + query), 303)
+            query = f"?{request.url.query}" if request.url.query and visit.path else ""
+            return RedirectResponse(visit.url("/sign-in", next=visit.path + query), 303)
         if place.who == "operator" and not visit.is_operator:
             raise NotFound("there is no such page")
         if request.method == "POST":

@@ -185,6 +185,17 @@ class Visit:
             raise ShuttingDown()
         self.ledger.require_ready()
 
+    @property
+    def path(self) -> str:
+        """The page's path below /dashboard."""
+        return self.request.url.path.removeprefix("/dashboard")
+
+    @property
+    def _here(self) -> str:
+        """The page with its query, to return to; without the notice of a change."""
+        query = urlencode([each for each in self.request.query_params.multi_items() if each[0] != "done"])
+        return (self.path or "/") + (f"?{query}" if query and self.path else "")
+
     def argument(self, name: str) -> str:
         """A variable part of the path."""
         return str(self.request.path_params[name])
@@ -218,7 +229,8 @@ class Visit:
             "is_operator": self.is_operator,
             "form_token": state.sessions.form_token(self.new_session or self.session),
             "once": secrets.token_urlsafe(12),
-            "path": self.request.url.path.removeprefix("/dashboard"),
+            "path": self.path,
+            "here": self._here,
             "theme": theme if theme in ("light", "dark") else "auto",
             "static": lambda name: f"{state.root}/static/{name}?{state.statics.tags[name]}",
             "balance": self.ledger.balance(self.account.id) if self.account else None,

@@ -1,5 +1,7 @@
 """The pages, by who may open them: method, path below /dashboard, handler."""
 
+from starlette.responses import Response
+
 from tollgate.dashboard.pages import (
     account,
     config,
@@ -15,6 +17,14 @@ from tollgate.dashboard.pages import (
     usage,
 )
 from tollgate.dashboard.pages.usage import everybodys, own
+from tollgate.dashboard.visit import Visit
+
+
+async def _page_of_form(visit: Visit) -> Response:
+    """To the page with this form. A form with a mistake is shown at the address it was sent to, which browsers open
+    again with GET: when they restore a tab, and after light or dark was chosen, or a new sign-in."""
+    return visit.to(visit.path.rpartition("/")[0])
+
 
 FOR_ACCOUNTS = (
     ("GET", "", overview.show),
@@ -29,6 +39,7 @@ FOR_ACCOUNTS = (
     ("GET", "/requests/{request_id}", own(requests.one)),
     ("GET", "/credits", account.credits),
     ("GET", "/account", account.settings),
+    ("GET", "/account/password", _page_of_form),
     ("POST", "/account/password", account.password),
     ("GET", "/models", models.show),
     ("GET", "/models/{model:path}", models.one),
@@ -44,6 +55,7 @@ FOR_OPERATORS = (
     ("GET", "/operator/accounts", operator.accounts),
     ("POST", "/operator/accounts", operator.create),
     ("GET", "/operator/accounts/{account}", operator.one),
+    *(("GET", "/operator/accounts/{account}/" + form, _page_of_form) for form in ("grant", "change", "link")),
     ("POST", "/operator/accounts/{account}/grant", operator.grant),
     ("POST", "/operator/accounts/{account}/change", operator.change),
     ("POST", "/operator/accounts/{account}/link", operator.link),
