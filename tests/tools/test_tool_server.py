@@ -336,9 +336,13 @@ async def test_only_the_gateway_s_own_origins_are_served(shared_server, origin, 
 
 
 @on_one_server
-@pytest.mark.parametrize(("body", "code"), [(b"{", -32700), ({**REQUEST, "method": "nope"}, -32601)])
-async def test_an_invalid_message_is_a_json_rpc_error(shared_server, body, code):
-    assert (await post(shared_server, body)).json()["error"]["code"] == code
+@pytest.mark.parametrize(
+    ("body", "code", "word"), [(b"{", -32700, "invalid_request"), ({**REQUEST, "method": "nope"}, -32601, None)]
+)
+async def test_an_invalid_message_is_a_json_rpc_error(shared_server, body, code, word):
+    """Every error status has `x-tollgate-error` (README), also one of the protocol layer."""
+    reply = await post(shared_server, body)
+    assert (reply.json()["error"]["code"], reply.headers.get("x-tollgate-error")) == (code, word)
 
 
 @on_one_server

@@ -193,8 +193,11 @@ class _Answer:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             tag = self.request_id.encode()
-            ids = [(b"x-request-id", tag), (b"request-id", tag)]
-            message = {**message, "headers": [*message.get("headers", ()), *ids]}
+            headers = [*message.get("headers", ()), (b"x-request-id", tag), (b"request-id", tag)]
+            if self.status >= 400 and not any(name == b"x-tollgate-error" for name, _ in headers):
+                error = InternalError if self.status >= 500 else BadRequest  # of the SDK, which answers in JSON-RPC
+                headers.append((b"x-tollgate-error", error.code.encode()))
+            message = {**message, "headers": headers}
         elif not message.get("more_body", False):
             self.end()  # before the client has the end, and can send its next request
         await self._send(message)
