@@ -15,16 +15,44 @@ Wrong = Callable[..., None]
 _RAW = "only addresses that are called escape what stands in braces; elsewhere it is sent as it is, without `raw`"
 
 
+_OF_OTHER_LANGUAGES = {
+    **dict.fromkeys(("tojson", "to_json", "dumps"), "value | json"),
+    **dict.fromkeys(("fromjson", "from_json", "loads"), "value | parse_json"),
+    **dict.fromkeys(("string", "str"), "value | text"),
+    **dict.fromkeys(("int", "float"), "value | number"),
+    **dict.fromkeys(("count", "len", "size"), "value | length"),
+    **{name: f"value | digest('{name}')" for name in ("md5", "sha1", "sha256", "sha384", "sha512")},
+    **dict.fromkeys(("base64", "b64encode", "base64_encode"), "value | to_base64"),
+    **dict.fromkeys(("b64decode", "base64_decode"), "value | from_base64"),
+    **dict.fromkeys(("urlencode", "quote", "escape"), "value | percent"),
+    **dict.fromkeys(("map", "pluck"), "$.list[*].field"),
+    **dict.fromkeys(("select", "selectattr", "filter"), "$.list[?(@.field == 'x')]"),
+    "sum": "value | total",
+    "trim": "value | strip",
+    "items": "value | entries",
+    "unique": "value | distinct('field')",
+    "batch": "value | chunks(2)",
+    "strftime": "value | date('%Y-%m-%d')",
+    "truncate": "$.text[0:100]",
+}
+"""Names by which other template languages know what is written like this here."""
+
+
 def function_called(unit: Unit, paths: Mapping[str, str], node: nodes.Call, wrong: Wrong) -> Function | None:
     """The function that a node calls; None, with the mistake noted, if the call is wrong. `paths` has the names in
     the expression that stand for data."""
     if not isinstance(node.node, nodes.Name) or node.node.name in paths:
-        wrong(node, "only functions are called, by their name")
+        written = paths.get(node.node.name, "") if isinstance(node.node, nodes.Name) else ""
+        method = written.rpartition(".")[2]
+        filtered = _OF_OTHER_LANGUAGES.get(method) or (f"value | {method}" if method in unit.filters else "")
+        wrong(node, "only functions are called, by their name", f"here it is `{filtered}`" if filtered else "")
         return None
     name = node.node.name
     function = unit.functions.get(name)
     if function is None:
+        known = _OF_OTHER_LANGUAGES.get(name)
         hint = suggest(name, unit.functions) or "functions are written under `define:`"
+        hint = f"here it is `{known}`" if known else hint
         wrong(
             node,
             f"unknown function `{name}`",
@@ -46,7 +74,9 @@ def filter_called(unit: Unit, node: nodes.Filter, wrong: Wrong) -> Filter | None
     entry = unit.filters.get(node.name)
     if entry is None:
         call = f"call it: `{node.name}(...)`" if node.name in unit.functions else ""
-        hint = _RAW if node.name == "raw" else suggest(node.name, unit.filters) or call
+        known = _OF_OTHER_LANGUAGES.get(node.name)
+        hint = f"here it is `{known}`" if known else suggest(node.name, unit.filters) or call
+        hint = _RAW if node.name == "raw" else hint
         wrong(node, f"unknown filter `{node.name}`", hint)
         return None
     if not _by_place(node, node.name, wrong):
