@@ -103,8 +103,9 @@ if (form) {
       id = reply.headers.get("x-request-id") ?? "";
       if (!reply.ok || !(reply.headers.get("content-type") ?? "").startsWith("text/event-stream")) {
         const said = await reply.json().catch(() => null);
-        const ended = reply.redirected || reply.status === 403;
-        fail(said?.error?.message ?? (ended ? "Your session has ended. Copy your message, reload the page and sign in." : `The gateway answered ${reply.status}. Reload the page and try again.`));
+        const why = reply.redirected || reply.status === 403 ? "Your session has ended. Copy your message, reload the page and sign in."
+          : reply.status === 413 ? "Your message is too long for this page." : `The gateway answered ${reply.status}. Reload the page and try again.`;
+        fail(said?.error?.message ?? why);
         say();
         return;
       }
