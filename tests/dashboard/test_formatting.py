@@ -26,6 +26,21 @@ def test_money_has_every_digit(amount, text):
     assert formatting.money(Decimal(amount)).striptags() == text
 
 
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        ("0", "$0"),
+        ("0.5", "$0.50"),
+        ("0.996", "$1.00"),
+        ("1234.5", "$1,234.50"),
+        ("0.0934", "$0.093"),
+        ("0.000000000001", "$0.000000000001"),
+    ],
+)
+def test_plain_money_is_rounded_to_cents_or_else_to_two_digits(amount, text):
+    assert formatting.plain_money(Decimal(amount)) == text
+
+
 def test_absent_money_is_a_dash():
     assert formatting.money(None).striptags() == "–"
 

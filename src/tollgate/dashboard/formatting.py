@@ -53,7 +53,7 @@ def plain_money(amount: Decimal | float) -> str:
     value = Decimal(amount)
     if value == 0:
         return "$0"
-    if abs(value) >= 1:
+    if abs(value) >= Decimal("0.1"):
         return f"${value:,.2f}"
     return "$" + (f"{value:.2g}" if abs(value) >= Decimal("0.0001") else decimal_text(Decimal(f"{value:.2g}")))
 
