@@ -259,6 +259,21 @@ def test_a_double_click_sends_a_form_once(chromium, running):
     assert page.locator("#secret").inner_text().startswith("sk-tg-")
 
 
+def test_a_filter_can_be_chosen_by_keyboard(chromium, running):
+    page, _ = signed_in(chromium, running, **LOOKS["light"])
+    page.goto(f"{running.base}/dashboard/requests")
+    outcome = page.get_by_label("Outcome")
+    outcome.focus()
+    page.keyboard.press("ArrowDown")
+    page.wait_for_timeout(50)
+    page.keyboard.press("ArrowDown")
+    assert outcome.input_value() == "failed" and page.url.endswith("/requests")
+    page.get_by_role("button", name="Show").press("Enter")
+    page.wait_for_url("**outcome=failed*")
+    outcome.select_option("ok")
+    page.wait_for_url("**outcome=ok*")
+
+
 def test_the_pages_work_without_javascript(chromium, running):
     page, _ = signed_in(chromium, running, java_script_enabled=False, **LOOKS["light"])
     page.goto(f"{running.base}/dashboard/keys")

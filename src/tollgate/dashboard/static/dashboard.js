@@ -26,8 +26,13 @@ if (current) {
   column.scrollTop += Math.max(0, place.bottom - above.bottom);
 }
 
-// Filters are sent when a choice changes.
-for (const select of all("select[data-send]")) select.addEventListener("change", () => select.form.requestSubmit());
+// Filters are sent when a choice changes. Not by keyboard, where each arrow key changes it: there the button sends them.
+for (const select of all("select[data-send]")) {
+  let keyed = false;
+  select.addEventListener("pointerdown", () => { keyed = false; });
+  select.addEventListener("keydown", () => { keyed = true; });
+  select.addEventListener("change", () => { if (!keyed) select.form.requestSubmit(); });
+}
 
 // A second click on a button sends nothing for five seconds: the browser would discard the answer to the first one, and
 // with it the secret of a new key or the session of a sign-in link.
