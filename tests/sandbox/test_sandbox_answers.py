@@ -9,8 +9,10 @@ import tracemalloc
 
 import jsonschema
 import pytest
+import yaml
 from sandbox_talk import PROTOCOLS, TOOLS, body_of, calls_of, exchange, finish_of, text_of, usage_of
 
+from support.places import ROOT
 from support.waiting import until
 from tollgate.sandbox import Sandbox, counting, embeddings, signing
 from tollgate.sandbox.samples import sample
@@ -599,6 +601,11 @@ async def test_every_kind_of_embedding_input_is_counted(sandbox, value, rows, to
 )
 async def test_an_invalid_embedding_request_is_400(sandbox, body):
     assert (await exchange(sandbox, "/v1/embeddings", {"model": "embed", **body})).status == 400
+
+
+def test_the_catalog_lists_every_size_of_the_sandbox_s_embeddings():
+    entry = yaml.safe_load((ROOT / "providers" / "sandbox.yaml").read_text("utf-8"))["models"]["sandbox/embed"]
+    assert tuple(entry["dimensions"]) == embeddings.DIMENSIONS
 
 
 async def test_an_image_job_progresses_by_the_clock():
