@@ -61,6 +61,23 @@ def test_an_answer_is_converted_for_the_client() -> None:
     assert body["choices"][0]["message"]["content"] == "Hey" and body["choices"][0]["finish_reason"] == "stop"
 
 
+def test_the_vectors_and_the_usage_of_an_embeddings_answer_are_shown(tmp_path: Path) -> None:
+    answer = {"data": [{"embedding": [0.5, 1]}], "model": "m", "usage": {"total_tokens": 4}}
+    result = run("--from", "voyage-embeddings", "--to", "embeddings", "--answer", body=answer)
+    assert json.loads(result.stdout) == {"model": "m", "vectors": [[0.5, 1]], "usage": {"input": 4}}, result.stderr
+
+    result = run("--from", "voyage-embeddings", "--to", "embeddings", "--answer", "--explain", body=answer)
+    assert result.exit_code == 0 and "[0.5,1]" in result.stdout
+
+    (tmp_path / "mappings").mkdir()
+    (tmp_path / "mappings" / "bare.yaml").write_text(
+        "mapping: bare\nhub: embeddings\nrequest: {from_hub: $.inputs}\nresponse: {to_hub: {vectors: $}}\n"
+    )
+    (tmp_path / "gateway.yaml").write_text("")
+    result = run("--from", "bare", "--to", "embeddings", "--answer", "--config", str(tmp_path), body="[[0.5, 1]]")
+    assert json.loads(result.stdout) == {"vectors": [[0.5, 1]]}, result.stderr
+
+
 def test_an_error_is_converted_for_the_client() -> None:
     body = json.loads(run("--from", "chat", "--to", "messages", "--error", body={"error": {"message": "boom"}}).stdout)
     assert body["type"] == "error" and body["error"]["message"] == "boom"

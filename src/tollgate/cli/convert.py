@@ -274,6 +274,11 @@ def _converted(job: Job, given: Any) -> Any:
         return offer.request_edits(made, context) if offer and offer.request_edits else made
     if job.what == "error":
         return engine.convert_error(source, target, given)
+    if job.what == "response" and source.hub and "response.to_hub" in source.sections:
+        # The client's answer to an embeddings request is not written by a mapping: what was read is shown.
+        context.lenient = True
+        with source.clean_answer:
+            return source.sections["response.to_hub"](given, context) or {}
     if job.what == "response":
         return engine.convert_response(source, target, given, context, job.marks).body
     converter = engine.StreamConverter(source, target, context, in_text=job.marks)

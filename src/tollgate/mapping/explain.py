@@ -122,10 +122,13 @@ def explain_whole(
     explained = Explained()
     given = body
     try:
-        for mapping, hop, direction, title in (
+        hops = [
             (source, first, "to_hub", f"{source.name} {what} -> hub"),
             (target, second, "from_hub", f"hub -> {target.name} {what}"),
-        ):
+        ]
+        if what == "response" and source.hub:
+            hops.pop()  # no mapping writes a client's vectors
+        for mapping, hop, direction, title in hops:
             walker = mapping.walkers.get(f"{what}.{direction}")
             stage = Stage(title, mapping.file, walker.lost(given) if walker and type(given) is dict else [])
             explained.stages.append(stage)
