@@ -543,7 +543,9 @@ def test_the_beta_for_bound_thinking_is_sent_only_with_converted_requests(provid
 
 
 @pytest.mark.parametrize("provider", ["gemini", "vertex"])
-@pytest.mark.parametrize("model", ["google/gemini-3.1-pro-preview", "google/gemini-3.7-flash", "google/gemini-flash-latest"])
+@pytest.mark.parametrize(
+    "model", ["google/gemini-3.1-pro-preview", "google/gemini-3.7-flash", "google/gemini-flash-latest"]
+)
 def test_gemini_models_without_a_minimal_level_are_declared_to_always_think(provider, model):
     # "Thinking level MINIMAL is not supported": vellum-ai/vellum-assistant pull 32687, bolna-ai/bolna pull 956
     found = [offer for offer in offers(provider) if offer.model.id == model]

@@ -9,6 +9,8 @@ import pytest
 from providers.shipped import offer_for
 from tollgate.mapping import Context
 
+LOW_AND_SPLIT = {"reasoning_effort": "low", "reasoning_split": True}
+
 
 def sent(provider: str, model: str, reasoning: dict[str, Any], **more: Any) -> dict[str, Any]:
     """What a native chat request becomes at a provider, without the members that every request has."""
@@ -30,7 +32,7 @@ def sent(provider: str, model: str, reasoning: dict[str, Any], **more: Any) -> d
         ("mistral", "mistralai/mistral-medium", {"reasoning_effort": "high"}, {}),
         ("groq", "openai/gpt-oss-20b", {"reasoning_effort": "low"}, {"reasoning_effort": "low"}),
         ("groq", "meta-llama/llama-3.3-70b-versatile", {}, {}),
-        ("minimax", "minimax/minimax-m3.1-flash", {"reasoning_effort": "low", "reasoning_split": True}, {"reasoning_effort": "low", "reasoning_split": True}),
+        ("minimax", "minimax/minimax-m3.1-flash", LOW_AND_SPLIT, LOW_AND_SPLIT),
         ("cerebras", "qwen/qwen3.8-27b", {"reasoning_effort": "low"}, {"reasoning_effort": "none"}),
     ],
     ids=lambda value: value if isinstance(value, str) and "/" not in value else "",
