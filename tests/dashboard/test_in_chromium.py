@@ -274,6 +274,22 @@ def test_a_filter_can_be_chosen_by_keyboard(chromium, running):
     page.wait_for_url("**outcome=ok*")
 
 
+def test_a_download_that_fails_shows_why(chromium, running):
+    """A link with `download` would discard the page with the reason."""
+    page, _ = signed_in(chromium, running, **LOOKS["light"])
+    page.goto(f"{running.base}/dashboard/try?model=sandbox/echo")
+    page.get_by_label("Message").fill("hi")
+    page.get_by_role("button", name="Send").click()
+    wait_until(lambda: "tokens in" in page.locator("[data-facts]").inner_text())
+    reload_until(page, f"{running.base}/dashboard/usage?range=24h", page.get_by_role("link", name="CSV"))
+    with page.expect_download() as downloaded:
+        page.get_by_role("link", name="CSV").click()
+    assert downloaded.value.suggested_filename == "tollgate-usage-default-24h.csv"
+    page.context.clear_cookies(name="tollgate")
+    page.get_by_role("link", name="CSV").click()
+    page.wait_for_url("**/dashboard/sign-in?next=*")
+
+
 def test_the_pages_work_without_javascript(chromium, running):
     page, _ = signed_in(chromium, running, java_script_enabled=False, **LOOKS["light"])
     page.goto(f"{running.base}/dashboard/keys")
