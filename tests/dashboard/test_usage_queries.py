@@ -187,7 +187,7 @@ async def test_the_size_of_a_download_is_limited(books, queries, monkeypatch):
 
     await write(books, 3)
     monkeypatch.setattr(module, "MOST_ROWS_OUT", 2)
-    with pytest.raises(BadRequest, match="tollgate usage --format csv"):
+    with pytest.raises(BadRequest, match='tollgate usage --sql "FROM usage" --output usage.csv'):
         await queries.export(Filters(), "csv")
 
 

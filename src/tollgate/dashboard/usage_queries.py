@@ -105,7 +105,7 @@ class UsageQueries:
         if count > MOST_ROWS_OUT:
             raise BadRequest(
                 f"these are {count:,} rows; a download has at most {MOST_ROWS_OUT:,}. Choose a shorter time, or use: "
-                f"tollgate usage --format {form}"
+                f'tollgate usage --sql "FROM usage" --output usage.{form}'
             )
         columns = [column for column in COLUMNS if all_columns or column.name not in OPERATORS_ONLY]
         chosen = ", ".join(
