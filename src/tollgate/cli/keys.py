@@ -45,6 +45,13 @@ def _named_list(_context: click.Context, option: click.Parameter, text: str | No
     return text or ""
 
 
+def _limit(_context: click.Context, _option: click.Parameter, text: str | None) -> str:
+    """Callback of an option that limits a new key. An empty one is refused for the same reason."""
+    if text is not None and not text.strip():
+        raise click.BadParameter("it is empty; leave it out for no limit")
+    return text or ""
+
+
 @click.group(help="Create, list, change and revoke keys.")
 def command() -> None:
     pass
@@ -70,7 +77,9 @@ def list_(path: Path | None, account: str | None, as_json: bool) -> None:
 @command.command(help="Create a key and print its secret, this once.")
 @click.option("--account", default="default", show_default=True, help="Account that pays.")
 @click.option("--name", default="", help="What or who it is for.")
-@click.option("--expires", default="", help="30d (also m, h, w, y), a last day such as 2027-01-31 (UTC), or never.")
+@click.option(
+    "--expires", callback=_limit, help="30d (also m, h, w, y), a last day such as 2027-01-31 (UTC), or never."
+)
 @click.option(
     "--models",
     callback=_named_list,
@@ -78,7 +87,7 @@ def list_(path: Path | None, account: str | None, as_json: bool) -> None:
 )
 @click.option(
     "--cap",
-    default="",
+    callback=_limit,
     metavar="USD",
     help="Credits it may spend per window; the request that reaches them is still answered.",
 )
@@ -89,9 +98,9 @@ def list_(path: Path | None, account: str | None, as_json: bool) -> None:
     show_default=True,
     help="When the cap starts anew (UTC; weeks from Monday).",
 )
-@click.option("--rpm", default="", metavar="N", help="Most requests a minute.")
-@click.option("--tpm", default="", metavar="N", help="Most tokens a minute.")
-@click.option("--concurrent", default="", metavar="N", help="Most requests at once, at each gateway.")
+@click.option("--rpm", callback=_limit, metavar="N", help="Most requests a minute.")
+@click.option("--tpm", callback=_limit, metavar="N", help="Most tokens a minute.")
+@click.option("--concurrent", callback=_limit, metavar="N", help="Most requests at once, at each gateway.")
 @click.option(
     "--endpoints",
     callback=_named_list,
