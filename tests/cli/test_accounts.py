@@ -34,6 +34,9 @@ def test_mistakes_exit_with_1_and_a_message_on_stderr(tollgate: Tollgate) -> Non
         assert (done.code, done.out) == (1, ""), words
         assert reason in done.err
     assert tollgate("accounts", "create").code == 2
+    empty = tollgate("accounts", "create", "bob", "--credits", "")
+    assert (empty.code, empty.out) == (2, "")
+    assert "'--credits': it is empty; leave it out for none" in empty.err
     unchanged = tollgate("accounts", "change", "alice")
     assert (unchanged.code, unchanged.out) == (2, "")
     assert "nothing to change; name at least one of --name, --role" in unchanged.err

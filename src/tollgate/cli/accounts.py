@@ -67,6 +67,9 @@ def _role_option(default: str | None) -> Callable[[Command], Command]:
 @json_option
 @config_option
 def create(path: Path | None, id: str, name: str, role: str, amount: str | None, as_json: bool) -> None:
+    if amount is not None and not amount.strip():
+        raise click.BadParameter("it is empty; leave it out for none", param_hint="'--credits'")
+
     async def work(books: Administration) -> accounts.AccountView:
         await accounts.create_account(books, id, name, role, amount or "")
         return await accounts.account_view(books, id)
