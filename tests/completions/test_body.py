@@ -89,9 +89,8 @@ LONG = "x" * 3000
 )
 def test_the_outline_of_a_body_omits_its_text(plain):
     raw = orjson.dumps({"model": "m", **plain, "tools": [{"name": "f"}]})
-    outline = orjson.loads(read_json(raw, Server())[1])
-    assert (outline["model"], outline["tools"]) == ("m", [{"name": "f"}])
-    assert LONG not in str(outline)
+    turns = {name: [] for name, value in plain.items() if type(value) is list}
+    assert orjson.loads(read_json(raw, Server())[1]) == {"model": "m", **turns, "tools": [{"name": "f"}]}
 
 
 @pytest.mark.parametrize(
