@@ -455,6 +455,9 @@ async def test_a_rejection_names_the_field_of_the_clients_format(tmp_path):
             "cannot_convert",
             "input",
         )
+        asked = {"model": "acme/one", "input": "hi", "truncation": "auto"}
+        reply = await here.post("/v1/responses", asked, x_tollgate_strict="true")
+        assert (reply.status_code, reply.json()["error"]["param"]) == (400, "truncation"), "others keep theirs"
 
 
 async def test_a_previous_response_of_a_provider_without_the_model_is_a_404_that_says_so(tmp_path):
