@@ -80,7 +80,9 @@ async def test_head_and_health(app):
         alive = await app.get(path, key=None)
         assert (alive.status_code, alive.json()) == (200, {"status": "ok"})
     assert (await app.get("/readyz", key=None)).json() == {"status": "ready"}
-    text = (await app.get("/metrics", key=None)).text
+    metrics = await app.get("/metrics", key=None)
+    assert metrics.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8", "Prometheus refuses others"
+    text = metrics.text
     assert "tollgate_requests_total" in text and "\nprocess_open_fds " in text and "\nprocess_max_fds " in text
 
 
