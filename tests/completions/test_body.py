@@ -47,7 +47,8 @@ def test_a_body_that_is_not_a_json_object_is_rejected(raw, message):
 def test_too_many_tools_are_rejected(more, message):
     with pytest.raises(BadRequest, match=message):
         check_fields("chat", CHAT | more)
-    check_fields("chat", CHAT | {"tools": [{}] * 5000, "tool_choice": {"allowed_tools": None}})
+    for choice in ({"allowed_tools": None}, {"allowed_tools": {"tools": [{}] * 5000}}, {"tools": [{}] * 5000}):
+        check_fields("chat", CHAT | {"tools": [{}] * 5000, "tool_choice": choice})
 
 
 def test_a_body_with_too_many_values_is_rejected():
