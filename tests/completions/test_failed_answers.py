@@ -37,6 +37,23 @@ async def test_a_whole_response_that_failed_without_output_costs_nothing(tmp_pat
     assert (row["outcome"], row["cost"], row["estimated"]) == ("upstream_error", 0, False)
 
 
+async def test_a_whole_response_that_failed_after_a_search_costs_the_search(tmp_path):
+    search = {
+        "type": "web_search_call",
+        "id": "ws_1",
+        "status": "completed",
+        "action": {"type": "search", "query": "q"},
+    }
+    answer = replying(
+        body=json.dumps({**FAILED, "output": [search], "usage": {"input_tokens": 0, "output_tokens": 0}}).encode()
+    )
+    priced = (PROVIDER % "responses: /x").replace('request: "0.5"', 'web_search: "0.25"')
+    async with inprocess(tmp_path, providers={"acme": priced}, apps={"acme": answer}) as here:
+        await here.post(PATHS["responses"], {**ASKS["responses"], "model": "acme/one"})
+        (row,) = await rows(here, tmp_path)
+    assert (row["outcome"], float(row["cost"]), row["estimated"]) == ("upstream_error", 0.25, False)
+
+
 async def test_reported_usage_of_a_failed_answer_is_billed(tmp_path):
     used = {"input_tokens": 10, "output_tokens": 0, "total_tokens": 10}
     failed = {"type": "response.failed", "sequence_number": 1, "response": {**FAILED, "usage": used}}
