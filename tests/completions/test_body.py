@@ -65,8 +65,9 @@ def test_a_body_with_too_many_values_is_rejected():
 )
 def test_a_known_field_in_other_letter_case_is_rejected(name):
     """Some parsers ignore case: they would run another model than the one that is billed."""
-    with pytest.raises(BadRequest, match=f"unknown field {name}; did you mean {name.casefold()}"):
+    with pytest.raises(BadRequest, match=f"unknown field {name}; did you mean {name.casefold()}") as caught:
         check_fields("chat", {**CHAT, name: "x"})
+    assert caught.value.param == name
     check_fields("chat", {**CHAT, "Acme_Option": 1})
 
 
