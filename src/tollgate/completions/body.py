@@ -28,7 +28,7 @@ from tollgate.completions.field_types import (
     unfit,
 )
 from tollgate.errors import BadRequest
-from tollgate.json_bounds import MOST_LEVELS, too_deep, too_many
+from tollgate.json_bounds import MOST_LEVELS, too_many
 
 if TYPE_CHECKING:
     from tollgate.config.settings import Server
@@ -82,9 +82,8 @@ def outline_of(raw: bytes, body: dict[str, Any], server: Server) -> str:
     """
     if len(raw) < _SHORT:
         outline = raw.decode("latin-1")
-        if outline.count("{") + outline.count("[") > server.max_nesting and too_deep(body, server.max_nesting):
-            raise _deep(server)
-        return outline
+        if outline.count("{") + outline.count("[") <= server.max_nesting:
+            return outline
     rest: Any = _without_texts(body)
     around = MOST_LEVELS - server.max_nesting
     for _ in range(around):  # so that it is orjson that counts the levels
