@@ -150,6 +150,13 @@ def test_strict_mode_rejects_a_loss_and_names_it() -> None:
     assert lost({}, strict=True) == []
 
 
+def test_a_lost_constant_has_the_longer_name_of_the_client() -> None:
+    hub = {"logprobs": True}
+    assert in_client_words("logprobs", hub, {"top_logprobs": 2}) == "top_logprobs"
+    assert in_client_words("logprobs", hub, {"logprobs": True, "top_logprobs": 2}) == "logprobs"
+    assert in_client_words("logprobs", hub, {"include": []}) == "logprobs"
+
+
 def test_a_target_that_stores_no_requests_loses_nothing_of_store_false() -> None:
     client = compiled("mapping: client\nrequest: {to_hub: {store: $.store, tools: $.tools, seed: $.seed}}\n")
     context = Context()

@@ -46,8 +46,8 @@ def in_client_words(path: str, hub: object, asked: object) -> str:
 
     If the mapping built a new value, the place of what it was built from is used (`turns[].parts[].annotations` ->
     `messages[].content[].citations`), of the first part that is in the client's request: others may come from elsewhere
-    (a remembered thought). The hub's name is kept if there is no such place: short texts and small numbers are shared
-    objects, and constants come from the mapping.
+    (a remembered thought). If there is no such place (short texts and small numbers are shared objects, and constants
+    come from the mapping), the hub's name is kept, or a longer one of the client (`logprobs` -> `top_logprobs`).
     """
     for value in islice(_at(hub, path.replace("[]", ".[]").split(".")), _MOST_LOOKED_FOR):
         places = places_of([value], asked) if _is_own(value) else []
@@ -57,7 +57,8 @@ def in_client_words(path: str, hub: object, asked: object) -> str:
             places = places_of(list(islice(filter(_is_own, _inner(value, _DEPTH)), _MOST_LOOKED_FOR)), asked)
             if name := _common(places):
                 return name
-    return path
+    longer = [] if type(asked) is not dict or path in asked else [key for key in asked if key.endswith(f"_{path}")]
+    return longer[0] if longer else path
 
 
 def _is_own(value: object) -> bool:
