@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tollgate.mapping import digests, filters, join_parts, json_schemas, seal
+from tollgate.mapping import digests, filters, join_parts, json_schemas, seal, typed_schemas
 from tollgate.mapping.values import KINDS, json_text
 
 _MOST = 9
@@ -235,7 +235,7 @@ FILTERS: dict[str, Filter] = {
             name="enum_schema",
         ),
         _filter(
-            json_schemas.typed,
+            typed_schemas.typed,
             "{'type': 'object', 'anyOf': [{'required': ['a']}]} | typed_schema → "
             '{"anyOf":[{"type":"object","required":["a"]}]}',
             name="typed_schema",
