@@ -5,7 +5,6 @@ import contextlib
 import gzip
 import http.client
 import json
-import random
 import socket
 import threading
 import time
@@ -19,10 +18,7 @@ from support.running import gateway
 from support.usage_files import usage_rows
 from support.waiting import until
 from tollgate import accounts
-from tollgate.errors import BadRequest, BodyTooLarge
-from tollgate.http import unpacked
 from tollgate.ledger import Ledger
-from tollgate.room import Room
 from tollgate.server import close_gateway, open_gateway
 from tollgate.services import Background
 
@@ -151,36 +147,6 @@ async def test_all_members_of_a_gzip_body_are_decompressed(app):
     ).status_code == 400, "not JSON as a whole"
     for cut_off in (gzip.compress(raw) + b"more", gzip.compress(raw[:40]) + gzip.compress(raw[40:])[:-4]):
         assert "not valid gzip" in (await app.post("/v1/chat/completions", cut_off, content_encoding="gzip")).text
-
-
-async def unpacked_gzip(body: bytes, limit: int) -> bytes:
-    return await unpacked(body, {"content-encoding": "gzip"}, limit, Room(limit).place())
-
-
-async def test_a_gzip_body_of_many_members_is_bounded():
-    assert await unpacked_gzip(
-        b"".join(gzip.compress(bytes([n % 256]) * 10) for n in range(2000)), 100_000
-    ) == b"".join(bytes([n % 256]) * 10 for n in range(2000))
-    incompressible = random.Random(1).randbytes(300_000)
-    assert await unpacked_gzip(gzip.compress(incompressible) * 2, 600_000) == incompressible * 2, (
-        "members longer than a piece"
-    )
-    with pytest.raises(BodyTooLarge):
-        await unpacked_gzip(gzip.compress(incompressible) * 2, 599_999)
-    with pytest.raises(BodyTooLarge):
-        await unpacked_gzip(gzip.compress(b" " * 60_000) * 1000, 100_000)
-    began = time.process_time()
-    with pytest.raises(BadRequest):
-        await unpacked_gzip(gzip.compress(b"") * 400_000, 100_000)
-    assert time.process_time() - began < 2
-
-
-async def test_a_large_body_is_decompressed_in_a_thread(monkeypatch):
-    threads = []
-    monkeypatch.setattr("tollgate.http._decompress", lambda *args: threads.append(threading.current_thread()) or b"")
-    await unpacked_gzip(gzip.compress(random.Random(1).randbytes(2000)), 10_000)
-    await unpacked_gzip(gzip.compress(b"{}"), 10_000)
-    assert [thread is threading.main_thread() for thread in threads] == [False, True]
 
 
 ENDPOINTS = {

@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 
 from tollgate import cors, endpoints
 from tollgate.errors import InternalError, MethodNotAllowed, NotFound, OutOfSockets, ShuttingDown, TollgateError
-from tollgate.http import ClientGone, Receive, Responder, Scope, Send, headers_of
+from tollgate.http import Receive, Responder, Scope, Send, headers_of
 from tollgate.process import descriptors
+from tollgate.request_body import ClientGone
 from tollgate.services import CLIENT_LEFT, Services, new_request_id
 
 if TYPE_CHECKING:

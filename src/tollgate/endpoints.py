@@ -14,12 +14,13 @@ from tollgate.auth import authenticate, authenticate_optional, permit
 from tollgate.catalog import ANONYMOUS, access_of
 from tollgate.completions import complete, count_tokens
 from tollgate.errors import InternalError, ModelNotFound, TollgateError
-from tollgate.http import Receive, Responder, Scope, read_body, require_json, unpacked
+from tollgate.http import Receive, Responder, Scope
 from tollgate.images.catalog import image_listing
 from tollgate.images.service import create_generation, get_generation, jobs_of, list_generations
 from tollgate.process import descriptors
 from tollgate.public_errors import early_error_events, stream_error_events
 from tollgate.replies import error_reply
+from tollgate.request_body import read_body, require_json, unpacked
 from tollgate.services import Headers, Inbound, Reply, Services
 
 if TYPE_CHECKING:

@@ -18,10 +18,11 @@ import orjson
 
 from tollgate.auth import authenticate, permit
 from tollgate.errors import BadRequest, InternalError, MethodNotAllowed, ShuttingDown, TollgateError, Unavailable
-from tollgate.http import SSE_HEADERS, ClientGone, Receive, Scope, Send, headers_of, read_body, require_json, unpacked
+from tollgate.http import SSE_HEADERS, Receive, Scope, Send, headers_of
 from tollgate.json_bounds import MAX_SMALL_BODY_VALUES, too_many
 from tollgate.process.concurrency import shielded
 from tollgate.replies import error_reply
+from tollgate.request_body import ClientGone, read_body, require_json, unpacked
 from tollgate.services import CLIENT_LEFT, Reply, Services, new_request_id
 from tollgate.tools.calls import CALLER, NAME, VERSION, Caller
 from tollgate.tools.guard import allowed_hosts, require_own

@@ -17,8 +17,9 @@ from tollgate.completions import complete
 from tollgate.dashboard.key_list import key_list
 from tollgate.dashboard.visit import Form, Visit
 from tollgate.errors import BadRequest, InternalError, NotFound, TollgateError
-from tollgate.http import ClientGone, Responder
+from tollgate.http import Responder
 from tollgate.public_errors import public_message, stream_error_events
+from tollgate.request_body import ClientGone
 from tollgate.services import CLIENT_LEFT, Inbound, Reply, Services
 
 _MOST_TOKENS = 32_000
