@@ -25,14 +25,8 @@ def check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, o
     """Warn of reads of what the hub does not have; returns the shapes of each place that is read."""
     found = _shapes_at(reads, of)
     if section == "request.from_hub":
-        turns = [place for place, shapes in found.items() if of.fields.get("turns") in shapes]
-        all_seen = any(place.walked or place.whole or place.made for place in turns)
-        if any(place.items for place in turns) and not all_seen:
-            unit.warn(
-                _where(root, node, "turns"),
-                "one of the `turns` is read and never all of them: what the others say would be lost without a word",
-                "{$each: $t in $.turns}, or $refuse more than one",
-            )
+        turns = of.fields.get("turns")
+        _check_turns(unit, root, node, [place for place, shapes in found.items() if turns in shapes])
     for place, shapes in found.items():
         if all(at.items is not None and not place.gathered for at in shapes):
             name = next(iter(shapes)).name
@@ -54,6 +48,17 @@ def check_reads(unit: Unit, root: Map, section: str, node: Node, reads: Reads, o
                         known_words(key, first.fields),
                     )
     return found
+
+
+def _check_turns(unit: Unit, root: Map, node: Node, turns: list[Reads]) -> None:
+    """Warn if single turns of a request are read and never all of them; `turns` are the places that stand for them."""
+    all_seen = any(place.walked or place.whole or place.made for place in turns)
+    if any(place.items for place in turns) and not all_seen:
+        unit.warn(
+            _where(root, node, "turns"),
+            "one of the `turns` is read and never all of them: what the others say would be lost without a word",
+            "{$each: $t in $.turns}, or $refuse more than one",
+        )
 
 
 def _shapes_at(reads: Reads, of: Shape) -> ShapesAt:

@@ -37,18 +37,17 @@ def check_hub_words(unit: Unit, root: Map, reads: Mapping[str, Reads], family: s
     check_filtered(unit, places)
     stream = root.get("stream")
     if isinstance(stream, Map) and "to_hub" in stream.entries:
-        _check_rules(unit, stream, writes)
+        _check_rules(stream, writes)
     writes.warn_of_unknown()
     writes.warn_of_uncounted(("input",) if family else ("input", "output"))
 
 
-def _check_rules(unit: Unit, stream: Map, writes: HubWrites) -> None:
+def _check_rules(stream: Map, writes: HubWrites) -> None:
     """Check what the rules of a stream write into the hub."""
-    operations = list(operations_in(stream.entries["to_hub"]))
     answer, part = shape("response").fields, shape("part").fields
     fields = {"start": answer, "stop": {"reason": answer["stop"], "text": answer["stop_text"]}}
     fields |= {"error": shape("error").fields, **dict.fromkeys(OF_PARTS, part)}
-    for name, value in operations:
+    for name, value in operations_in(stream.entries["to_hub"]):
         if name == "usage":
             writes.visit(value, shape("usage"))
         for key, each in entries_of(value).items() if name in fields else ():

@@ -52,11 +52,15 @@ class HubWrites:
         else:
             self._map(node, of, item)
 
-    def _usage(self, counts: Map) -> None:
-        self._counts.append(counts)
-        self._all_counts_known &= not {"$copy", "$value", "$first"} & counts.entries.keys()
-        for found in count_slips(counts):
-            self._unit.warn(*found)
+    def warn_of_unknown(self) -> None:
+        """Warn of the fields that no shape of their place has."""
+        for (node, word), found in self._unknown.items():
+            if len(found) == len(self._seen[node]):
+                of, mark = found[0]
+                if of.words:
+                    self._unit.warn(mark, f"the hub's `{of.name}` is never `{word}`", known_words(word, of.words))
+                else:
+                    self._unit.warn(mark, f"the hub's {of.name} has no field `{word}`", known_words(word, of.fields))
 
     def warn_of_uncounted(self, wanted: tuple[str, ...]) -> None:
         """Warn if some tokens are counted and those `wanted` are not, anywhere in the file."""
@@ -66,6 +70,12 @@ class HubWrites:
         if written and missing and "total" not in written and self._all_counts_known and not misspelt:
             names = " and no ".join(f"`{name}`" for name in missing)
             self._unit.warn(self._counts[0], f"found no {names}: these tokens are estimated, and so is their cost")
+
+    def _usage(self, counts: Map) -> None:
+        self._counts.append(counts)
+        self._all_counts_known &= not {"$copy", "$value", "$first"} & counts.entries.keys()
+        for found in count_slips(counts):
+            self._unit.warn(*found)
 
     def _kind(self, node: Node, of: Shape, kind: str) -> None:
         """Warn of a value of a kind that the place cannot have."""
@@ -83,16 +93,6 @@ class HubWrites:
         wanted = " or ".join(KIND_WORDS[each] for each in of.kinds)
         self._unit.warn(node, f"the hub's `{of.name}` is {wanted}, found {found}", hint)
 
-    def warn_of_unknown(self) -> None:
-        """Warn of the fields that no shape of their place has."""
-        for (node, word), found in self._unknown.items():
-            if len(found) == len(self._seen[node]):
-                of, mark = found[0]
-                if of.words:
-                    self._unit.warn(mark, f"the hub's `{of.name}` is never `{word}`", known_words(word, of.words))
-                else:
-                    self._unit.warn(mark, f"the hub's {of.name} has no field `{word}`", known_words(word, of.fields))
-
     def _scalar(self, node: Scalar, of: Shape, item: bool) -> None:
         text = text_in(node)
         if text is None:
@@ -105,15 +105,7 @@ class HubWrites:
             if of.words and text not in of.words:
                 self._unknown[node, text].append((of, node.mark))
         elif call := _CALL.match(text.strip()):
-            function = self._unit.functions.get(call[1])
-            if function is not None and function.node is not None:
-                if of.fields and isinstance(lookup(function.node, "$value") or function.node, List):
-                    self._unit.warn(
-                        node,
-                        f"`{call[1]}` gives a list where the hub has one {of.name}, so nothing of it would be read",
-                        f"to put its items here: {{$each: $x in {call[1]}(...)}}",
-                    )
-                self.visit(function.node, of, item=item or bool(of.fields))
+            self._call(node, call[1], of, item)
         elif of is shape("usage"):
             self._all_counts_known = False
         if (kind := kind_by_form(text, self._unit.filters)) in KIND_WORDS:
@@ -124,6 +116,19 @@ class HubWrites:
                 f"`{text}` is copied as it stands: of the hub's `{of.name}` only its own fields are read",
                 "write each of them: {" + ", ".join(f"{key}: ..." for key in list(of.one.fields)[:2]) + "}",
             )
+
+    def _call(self, node: Scalar, name: str, of: Shape, item: bool) -> None:
+        """Check what a function gives, if it is one of the file."""
+        function = self._unit.functions.get(name)
+        if function is None or function.node is None:
+            return
+        if of.fields and isinstance(lookup(function.node, "$value") or function.node, List):
+            self._unit.warn(
+                node,
+                f"`{name}` gives a list where the hub has one {of.name}, so nothing of it would be read",
+                f"to put its items here: {{$each: $x in {name}(...)}}",
+            )
+        self.visit(function.node, of, item=item or bool(of.fields))
 
     def _items_of_call(self, node: Map, name: str, called: str, of: Shape) -> None:
         """Check the items that a function gives, if the loop over them takes them as they are."""
