@@ -20,7 +20,7 @@ FLOORS = {
     1: "config",
     2: "mapping catalog catalog_import routing health usage tariff runtime public_errors",
     3: "upstream ledger tokens tokenizer fetch remembered sandbox metrics start_cache",
-    4: "services completions embeddings images accounts notations reload discovery limit_headers",
+    4: "services completions embeddings images accounts notations reload watched_files discovery limit_headers",
     5: "auth client_address replies endpoints cors tools dashboard app engines server cli http request_body __main__",
 }
 """As in `docs/building.md`. A package counts as one module."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import glob
 import logging
 import os
 import time
@@ -16,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
 
 from tollgate.config.files import GATEWAY_FILE, defaults_root, shown
 from tollgate.config.load import Document, List, Mark, Problem, lookup, read_text
@@ -26,12 +24,9 @@ from tollgate.mapping import run_examples
 from tollgate.mapping.provider.examples import run_provider_examples
 from tollgate.process.concurrency import in_daemon_thread
 from tollgate.runtime import Discovered, Runtime, RuntimeHolder, build_runtime, load_or_report_all
+from tollgate.watched_files import Stamp, WatchedFiles, is_less, older
 
 log = logging.getLogger("tollgate.reload")
-
-Stamp = frozenset[tuple[str, int, int, int]]
-"""Watched files: name, time of the last change of the text and of anything about the file (both in nanoseconds), size.
-The second shows that a file may be read again, and that a link leads to another one of the same age and size."""
 
 _LOOK_SECONDS = 1.0
 """How often to look for changed files; to stat some fifty files takes well under a millisecond."""
@@ -132,7 +127,7 @@ class Reloader:
         now = await asyncio.to_thread(self._stamp)
         if now == seen:
             return
-        await asyncio.sleep(_SETTLED_SHORTER_SECONDS if _less(seen, now) else _SETTLED_SECONDS)
+        await asyncio.sleep(_SETTLED_SHORTER_SECONDS if is_less(seen, now) else _SETTLED_SECONDS)
         if await asyncio.to_thread(self._stamp) == now:
             self._seen = now
             await self.reload()
@@ -140,9 +135,9 @@ class Reloader:
     def _as_read(self) -> Stamp:
         """The files as the running configuration has read them. Without those written since then (while the gateway
         started or waited for its database), so that the next look finds them changed."""
-        return _older(self._stamp(), self._holder.current.loaded.read_at)
+        return older(self._stamp(), self._holder.current.loaded.read_at)
 
-    async def _watch_others(self, before: _Watched, began: float) -> None:
+    async def _watch_others(self, before: WatchedFiles, began: float) -> None:
         """After a reload that `began` at this time, change `_seen`, which has the files that were watched `before` it,
         to the files watched now. New files get the stamp with which they were read, or the same reload would be done
         twice."""
@@ -150,12 +145,15 @@ class Reloader:
         if self._seen is None or now == before:
             return
         with contextlib.suppress(OSError):
-            found = _older(await asyncio.to_thread(self._stamp), began)
+            found = older(await asyncio.to_thread(self._stamp), began)
             kept = {file for file in self._seen if now.has(file[0])}
             self._seen = frozenset(kept | {file for file in found if not before.has(file[0])})
 
-    def _watched(self) -> _Watched:
-        return _watched(self._holder.current.gateway, self._refused_files)
+    def _watched(self) -> WatchedFiles:
+        return WatchedFiles.of(self._holder.current.gateway, self._refused_files)
+
+    def _stamp(self) -> Stamp:
+        return self._watched().stamp()
 
     def _build(self) -> tuple[Runtime, Discovered]:
         """The new runtime, and the lists of models in it."""
@@ -197,47 +195,6 @@ class Reloader:
         if any(problem.level == "error" for problem in problems):
             raise ConfigErrors(problems)
 
-    def _stamp(self) -> Stamp:
-        """The stamp of every file of the configuration, of new files beside them, and of files that would replace
-        built-in ones. Call it off the event loop: the files may be on a slow or hanging disk."""
-        found: dict[str, os.stat_result] = {}
-        watched = self._watched()
-        for folder in watched.folders:
-            found.update(_yaml_files(folder))
-        for file in watched.files - found.keys():
-            with contextlib.suppress(OSError):
-                found[file] = os.stat(file)
-        return frozenset((file, about.st_mtime_ns, about.st_ctime_ns, about.st_size) for file, about in found.items())
-
-
-class _Watched(NamedTuple):
-    """The folders whose YAML files are watched, and single files."""
-
-    folders: set[Path]
-    files: set[str]
-
-    def has(self, file: str) -> bool:
-        return file in self.files or Path(file).parent in self.folders
-
-
-def _watched(gateway: Gateway, refused: tuple[Path, ...]) -> _Watched:
-    files = (*gateway.files, *refused)
-    folders = {file.parent for file in files} | {gateway.root / "providers", gateway.root / "mappings"}
-    for pattern in gateway.folder_patterns:
-        folders.update(map(Path, glob.glob(pattern, recursive=True)))
-    return _Watched(folders, {str(file) for file in (*files, gateway.root / GATEWAY_FILE)})
-
-
-def _older(stamp: Stamp, than: float) -> Stamp:
-    """The files that were not changed after this time, in seconds since 1970."""
-    return frozenset(file for file in stamp if max(file[1:3]) <= than * 1e9)
-
-
-def _less(before: Stamp, now: Stamp) -> bool:
-    """Whether a file is shorter than before, or gone."""
-    sizes = {file: size for file, *_, size in now}
-    return any(size > sizes.get(file, -1) for file, *_, size in before)
-
 
 def _check_own_files(before: Gateway, now: Gateway) -> None:
     """Raise `ConfigErrors` where the folder's own files are gone, so that what is shipped would be used instead: the
@@ -269,20 +226,6 @@ def _own_settings(gateway: Gateway) -> Path | None:
 def _log_warnings(warnings: Iterable[Problem]) -> None:
     for warning in warnings:
         log.warning("%s", warning.render(source=False))
-
-
-def _yaml_files(folder: Path) -> dict[str, os.stat_result]:
-    """The YAML files of a folder; none if it is missing or may not be read."""
-    try:
-        with os.scandir(folder) as listed:
-            entries = [entry for entry in listed if entry.name.endswith(".yaml")]
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return {}
-    found: dict[str, os.stat_result] = {}
-    for entry in entries:
-        with contextlib.suppress(OSError):
-            found[str(folder / entry.name)] = entry.stat()
-    return found
 
 
 def _examples(document: Document) -> List | None:
