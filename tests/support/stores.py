@@ -23,7 +23,7 @@ import pytest
 from tollgate.config.settings import Credits
 from tollgate.config.settings import Store as StoreSettings
 from tollgate.errors import NotFound
-from tollgate.ledger import Ledger, store
+from tollgate.ledger import Ledger, store_file
 from tollgate.ledger.embedded import EmbeddedBackend
 from tollgate.ledger.interface import Snapshot
 from tollgate.ledger.store import FILE_NAME, Store
@@ -76,7 +76,7 @@ class _DuckDB:
         return _Attached(path, config) if _reusing.get() else duckdb.connect(path, config=config)
 
 
-store.duckdb = _DuckDB()
+store_file.duckdb = _DuckDB()
 
 
 @contextlib.contextmanager
@@ -112,7 +112,7 @@ def _first_snapshot() -> Snapshot:
 
 _unused: set[Path] = set()
 """Copies of the empty store that nothing has read yet."""
-_migrate, _read_progress, _read_snapshot = store.migrate, Store.progress, Store.snapshot
+_migrate, _read_progress, _read_snapshot = store_file.migrate, Store.progress, Store.snapshot
 # A copy of the empty store is asked nothing: the queries of a start take half of the CPU time of such a gateway.
 
 
@@ -133,7 +133,7 @@ def _snapshot(self: Store) -> Snapshot:
     return deepcopy(_first_snapshot())
 
 
-store.migrate = _migrate_used
+store_file.migrate = _migrate_used
 Store.progress = _progress  # type: ignore[method-assign]
 Store.snapshot = _snapshot  # type: ignore[method-assign]
 

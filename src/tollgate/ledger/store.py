@@ -1,4 +1,5 @@
-"""The DuckDB file: the ledger's truth at start, written by one thread, one transaction for a batch of journal events.
+"""The tables of the DuckDB file: the ledger's truth at start, written by one thread, one transaction for a batch of
+journal events.
 
 Usage rows go from the journal's JSON lines straight into columns inside DuckDB (about 6 µs a row, without the
 interpreter's lock); the number of the last event stored is written in the same transaction, so an event is stored once
@@ -7,9 +8,7 @@ however often it is replayed.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -21,12 +20,13 @@ from typing import Any
 import duckdb
 import orjson
 
-from tollgate.errors import TollgateError, Unavailable
+from tollgate.errors import TollgateError
 from tollgate.ledger.documents import FOLDER_NAME, LARGE, Documents
 from tollgate.ledger.interface import Snapshot
 from tollgate.ledger.records import Account, Generation, Grant, KeyRecord, Record, columns_of, decode, fitting
-from tollgate.ledger.schema import choose_merging, migrate, transaction
+from tollgate.ledger.schema import choose_merging, transaction
 from tollgate.ledger.segments import Entry
+from tollgate.ledger.store_file import StoreFile, with_zone
 from tollgate.ledger.usage_row import ROW_COLUMNS, base_type
 from tollgate.wire import PENDING
 
@@ -37,14 +37,6 @@ BATCH = 2000
 RECENT_IDS = 8_192
 _ROWS_CACHED = 4000
 """After so many stored rows DuckDB's cached pages are given back. Storing the rows takes 40 ms, this under one."""
-MEMORY_LIMIT = "96MB"
-"""DuckDB's own choice is most of the machine's memory. This much sums ten million rows, or publishes an hour of
-millions."""
-LOG_LIMIT = "2MB"
-"""The largest size of DuckDB's write-ahead log. Its rows are also held in memory, at ten times their size in the file.
-"""
-IDLE_MEMORY = "2MB"
-"""The limit between uses. A higher one was measured no faster: the file's pages are in the system's cache."""
 
 _TABLES = {
     "account": ("accounts", columns_of(Account)),
@@ -69,68 +61,16 @@ counted and not compared with today, which may be wrong at a start and be correc
 _MOST_CAP = Decimal(10) ** 26 - 1
 """The largest spend cap that its column holds. Versions before 2026-12 accepted larger ones, which are in the journals
 of stores that could not take them."""
-_PAGE = 5000
 _JOBS = 500
 """Image jobs removed in one transaction; some of them have 64 KB."""
 
 
-class Store:
-    """One open DuckDB file. `apply` belongs to the writer thread; reads may come from any thread."""
+class Store(StoreFile):
+    """The tables of an open file. `apply` belongs to the writer thread; reads may come from any thread."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        super().__init__(path)
         self._documents = Documents(path.parent / FOLDER_NAME)
-        self._connection: duckdb.DuckDBPyConnection | None = None
-        self.rows_cached = 0
-        """Rows stored since pages were last given back."""
-        self._giving_back = threading.Lock()
-        self._keeping = False
-
-    @property
-    def connection(self) -> duckdb.DuckDBPyConnection:
-        """The open connection, for the writer thread. Raises `Unavailable` after a failure, until it is opened
-        again."""
-        if self._connection is None:
-            raise Unavailable("the store is closed")
-        return self._connection
-
-    def open(self) -> None:
-        """Open or create the file and bring its tables up to date."""
-        try:
-            self._connection = duckdb.connect(
-                str(self._path), config={"threads": 1, "memory_limit": MEMORY_LIMIT, "checkpoint_threshold": LOG_LIMIT}
-            )
-        except duckdb.IOException as error:
-            raise TollgateError(f"{self._path}: the store cannot be opened: {error}") from error
-        migrate(self.connection)
-
-    def let_go(self) -> None:
-        """Give cached pages back, by lowering the memory limit for a moment: the limit is meant for large sums, and
-        DuckDB would keep that much between them. When a limit is lowered, DuckDB also returns the free memory of the C
-        library's heap to the system, at most ten times a second."""
-        with self._giving_back:
-            if self._keeping:
-                return
-            with contextlib.suppress(duckdb.Error):  # it cannot come down that far just now
-                self.connection.execute(f"SET memory_limit = '{IDLE_MEMORY}'")
-            # a connection too broken for this is opened anew when it fails to store
-            with contextlib.suppress(duckdb.Error):
-                self.connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
-        self.rows_cached = 0
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the open file was removed or moved away, so that the next start would not find what is stored."""
-        try:
-            self._path.stat()
-        except OSError as error:
-            return isinstance(error, FileNotFoundError)
-        return False
-
-    def reopen(self) -> None:
-        """Open a new connection after a failure; what was committed is still there."""
-        self.close()
-        self.open()
 
     def progress(self, name: str) -> int:
         """How far `applied` or `published` has come, as an event number."""
@@ -262,40 +202,11 @@ class Store:
 
     # ---- reading
 
-    def pages(self, statement: str) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows of a long SELECT, some thousands at a time, with times in UTC; while nobody writes. From now on the
-        store gives no cached pages back: the read would fail at the low limit, and could not go on."""
-        with self._giving_back:
-            self._keeping = True
-        cursor = self.connection.cursor()
-        try:
-            cursor.execute(statement)
-            while page := cursor.fetchmany(_PAGE):
-                yield [tuple(map(_aware, row)) for row in page]
-        finally:
-            cursor.close()
-
-    def read(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a SELECT."""
-        try:
-            return self._read(statement, values)
-        except duckdb.OutOfMemoryException:
-            # `let_go` lowered the limit on another thread: read again when it is done
-            with self._giving_back:
-                return self._read(statement, values)
-
-    def _read(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
-        cursor = self.connection.cursor()
-        try:
-            return cursor.execute(statement, list(values)).fetchall()
-        finally:
-            cursor.close()
-
     def _records(self, kind: type[Record], rows: str, values: Sequence[object] = ()) -> list[Record]:
         """Records of a kind; `rows` is the table, the condition and the order."""
         columns = columns_of(kind)
         found = self.read(f"SELECT {', '.join(columns)} FROM {rows}", values)
-        return [decode(kind, dict(zip(columns, map(_aware, row), strict=True))) for row in found]
+        return [decode(kind, dict(zip(columns, map(with_zone, row), strict=True))) for row in found]
 
     def snapshot(self) -> Snapshot:
         """Everything that memory starts with. DuckDB computes the sums from grants and usage rows, in exact
@@ -371,14 +282,3 @@ class Store:
     def grants(self, account_id: str) -> list[Grant]:
         """All grants of an account, newest first."""
         return self._records(Grant, "grants WHERE account_id = ? ORDER BY created_at DESC, id", [account_id])
-
-    def close(self) -> None:
-        """Fold the write-ahead log in and let go of the file."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
-
-def _aware(value: object) -> object:
-    """A stored value. Times get their time zone, UTC, which the store leaves out."""
-    return value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
