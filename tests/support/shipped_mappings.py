@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tollgate import mapping, runtime
-from tollgate.cli import check_examples, convert
+from tollgate.cli import check_examples, convert_job
 from tollgate.config import file_reader
 from tollgate.config.files import built_in_mappings
 from tollgate.config.load import Document, Problem, read_file
@@ -56,6 +56,6 @@ def read_once() -> Iterator[None]:
         patch.setattr(file_reader, "read_file", read)
         patch.setattr(mapping, "compile_mapping", compiled)
         patch.setattr(runtime, "compile_mapping", compiled)
-        patch.setattr(convert, "compile_mapping", compiled)
+        patch.setattr(convert_job, "compile_mapping", compiled)
         patch.setattr(check_examples, "run_examples", examined)
         yield

@@ -20,7 +20,7 @@ from tollgate.money import decimal_text
 from tollgate.wording import did_you_mean
 
 if TYPE_CHECKING:
-    from tollgate.cli.convert import Options
+    from tollgate.cli.convert_job import Options
 
 
 def convert_image(raw: bytes, name: str, options: Options) -> None:
