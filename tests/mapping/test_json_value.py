@@ -1,5 +1,6 @@
-"""JSON with half a surrogate pair is read; other text that is no JSON is not."""
+"""JSON with half a surrogate pair and with large numbers is read; other text that is no JSON is not."""
 
+import orjson
 import pytest
 
 from tollgate.mapping.json_value import json_value
@@ -34,3 +35,10 @@ def test_half_a_surrogate_pair_is_read_as_a_replacement_character(text, value):
 def test_what_is_no_json_is_not_repaired(text):
     with pytest.raises(ValueError):
         json_value(text)
+
+
+@pytest.mark.parametrize("digits", ["18446744073709551616", "-9223372036854775809", "1" + 300 * "0"])
+def test_whole_numbers_beyond_64_bits_keep_their_digits(digits):
+    text = '{"a":[' + digits + ",1e+30,18446744073709551615]}"
+    assert orjson.dumps(json_value(text)).decode() == text
+    assert json_value(text)["a"][1:] == [1e30, 18446744073709551615]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tollgate.completions.body import may_have_large_numbers
 from tollgate.completions.cost_bound import most_it_costs
 from tollgate.completions.counting import count_tokens
 from tollgate.completions.exchange import Exchange
@@ -55,6 +56,7 @@ async def complete(
         check_consulted(services, inbound, model, body)
     if request.looked_up:
         await check_looked_up(services, inbound, request.looked_up)
+    exchange.large_numbers = may_have_large_numbers(request.outline)
     exchange.sealed = holds_sealed(request.outline)
     exchange.asked_model = asked_model(exchange.client_format, body, inbound.headers)
     exchange.admitted_tokens = needs.prompt_tokens

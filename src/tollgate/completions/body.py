@@ -94,6 +94,12 @@ def outline_of(raw: bytes, body: dict[str, Any], server: Server) -> str:
         raise _deep(server) from None
 
 
+def may_have_large_numbers(outline: str) -> bool:
+    """Whether the arguments of calls in a body may have whole numbers beyond 64 bits: orjson reads them as floats, and
+    writes these in an outline with an exponent. Only the messages format has arguments that are not text."""
+    return '"tool_use"' in outline and ("e+" in outline or len(outline) < _SHORT)
+
+
 def _crowded(server: Server) -> BadRequest:
     return BadRequest(
         f"the request body holds more than {server.max_values} values (numbers, texts, lists and objects)"

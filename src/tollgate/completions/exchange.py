@@ -66,6 +66,8 @@ class Exchange:
     settled: bool = False
     cut_ms: float | None = None
     """Milliseconds from the request's arrival until its answer was cut off; counting its tokens takes longer."""
+    large_numbers: bool = False
+    """The arguments of its calls may have whole numbers beyond 64 bits."""
     sealed: bool = False
     """The request may carry opaque tokens that this gateway sealed for another provider."""
     minters: Mapping[str, str] = field(default_factory=dict)

@@ -20,6 +20,7 @@ from tollgate.completions.preparing import prepared
 from tollgate.completions.sealed import without_sealed
 from tollgate.errors import BadRequest, UpstreamError
 from tollgate.mapping import Context, Refused, request_from_hub, request_to_hub
+from tollgate.mapping.json_value import with_digits
 from tollgate.routing import Offer
 from tollgate.upstream import Answer, Call, call_to
 from tollgate.wire import CLIENT_FORMATS
@@ -161,7 +162,8 @@ def _asks_usage(offer: Offer, stream: bool) -> bool:
 
 
 def _hub_of(exchange: Exchange, offer: Offer, context: Context) -> dict[str, Any]:
-    return with_thoughts(exchange, offer, request_to_hub(exchange.client_format, exchange.body, context))
+    body = with_digits(exchange.body, exchange.inbound.body) if exchange.large_numbers else exchange.body
+    return with_thoughts(exchange, offer, request_to_hub(exchange.client_format, body, context))
 
 
 def asks_stream(exchange: Exchange, offer: Offer) -> bool:

@@ -42,6 +42,7 @@ from tollgate.completions.stateful import remember_state
 from tollgate.errors import UpstreamError, UpstreamFailed
 from tollgate.json_bounds import too_deep_to_write
 from tollgate.mapping import Context, response_from_hub, response_to_hub, stream_from_hub, tap_response, tap_usage
+from tollgate.mapping.json_value import with_digits
 from tollgate.routing import Offer
 from tollgate.services import LastBlock, Reply
 from tollgate.upstream import Answer
@@ -111,6 +112,8 @@ def _parsed(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) -> tup
     """The answer as bytes, parsed, and with the provider's edits applied. Raises `AttemptFailed` when it is no
     answer."""
     raw, body = judged_answer(exchange, offer, answer, raw)
+    if exchange.attempt.converts or offer.response_edits is not None:
+        body = with_digits(body, raw)
     edited = body
     if offer.response_edits is not None:  # what they drop the provider meant to be dropped: no loss to report
         edited = offer.response_edits(body, Context(model=offer.model_facts, can=offer.can))
