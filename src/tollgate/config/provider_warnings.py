@@ -1,8 +1,8 @@
 """Warnings about parts of a provider file that load, and have no effect or another one than was meant.
 
 A name of the data outside `{{ }}` is sent literally, and so are a place holder in single braces and a base address to
-which nothing is appended. An error rule after one that matches all of its answers, a status that is listed twice, and a
-glob that matches no model never take effect.
+which nothing is appended. A glob that matches no model never takes effect. Warnings about the larger blocks are in
+modules of their own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from tollgate.config.error_warnings import error_warnings
 from tollgate.config.forgotten_dollar import forgotten_dollars
 from tollgate.config.image_schema import IMAGE_STEPS
 from tollgate.config.image_warnings import image_warnings
@@ -28,7 +29,6 @@ from tollgate.config.load import (
     walk,
 )
 from tollgate.config.model import Provider, names_match
-from tollgate.config.provider_schema import ERROR_LISTS
 from tollgate.wording import did_you_mean
 
 _HOLE = re.compile(r"\{\{.*?(\}\}|\Z)", re.DOTALL)
@@ -37,8 +37,6 @@ _BRACE = re.compile(r"(?<!\{)\{([A-Za-z_]\w*)\}")
 """A place holder of an API's documentation, as in `/jobs/{id}`."""
 _BASE = re.compile(r"https?://[^/?]+(/[^?]*)?(?<=/)v\d+/?|https?://[^/?]+/?")
 """An address without a path, or one that ends in a version: what documentation calls the base URL."""
-_PRESENT = re.compile(r"(\$\.\w+)( is present)?")
-"""A condition that holds for every body that has a field."""
 _TEMPLATES = ("url", "headers", "query", "vars", "auth")
 _OF_ENDPOINTS = ("url", "stream_url", "path", "headers", "query", "count_tokens", "count_tokens_url")
 """The keys of an endpoint whose texts are sent. Its edits and rules hold expressions, which are full of names."""
@@ -70,7 +68,7 @@ def provider_warnings(provider: Provider) -> Iterator[Problem]:
     yield from _modalities(provider, root)
     yield from _of_other_models(provider, root)
     yield from _loose_under(provider, root, _TEMPLATES, "")
-    yield from _errors(provider, lookup(root, "errors"), "errors")
+    yield from error_warnings(provider, lookup(root, "errors"), "errors")
     speaks = lookup(root, "speaks")
     yield from _unread_usage(provider, root, speaks)
     yield from _place_holders(provider, [lookup(root, "url"), speaks, lookup(root, "images")])
@@ -80,7 +78,7 @@ def provider_warnings(provider: Provider) -> Iterator[Problem]:
             yield from _loose(provider, endpoint, "speaks")
         path = f"speaks.{name}"
         yield from _loose_under(provider, endpoint, _OF_ENDPOINTS, f"{path}.")
-        yield from _errors(provider, lookup(endpoint, "errors"), f"{path}.errors")
+        yield from error_warnings(provider, lookup(endpoint, "errors"), f"{path}.errors")
         yield from _unmatched(provider, lookup(endpoint, "models"), f"{path}.models")
     for place, policy in enumerate(items_of(lookup(root, "policies"))):
         yield from _unmatched(provider, lookup(policy, "match"), f"policies[{place}].match")
@@ -168,75 +166,6 @@ def _cut_short(provider: Provider, url: Node | None, speaks: Node | None) -> Ite
             "url",
             f"or write speaks: {{{speaks.value}: /the/path}} to have a path put behind it",
         )
-
-
-def _errors(provider: Provider, errors: Node | None, path: str) -> Iterator[Problem]:
-    """A status that is listed twice or is none of an error, error rules that are never reached, and those that hold for
-    too many answers."""
-    named: dict[int, str] = {}
-    for name in ERROR_LISTS:
-        for item in items_of(lookup(errors, name)):
-            if isinstance(item, Scalar) and isinstance(item.value, int) and named.setdefault(item.value, name) != name:
-                yield provider.document.warning(
-                    item,
-                    f"found {item.value}, which stands under `{named[item.value]}` and is asked for there first",
-                    f"{path}.{name}",
-                )
-            if isinstance(item, Scalar) and isinstance(item.value, int) and 200 <= item.value < 300:
-                message = f"found {item.value}, which is no error: only one of the `rules` can make it one"
-                hint = "rules: [{status: 200, when: $.error_code, verdict: next}]"
-                yield provider.document.warning(item, message, f"{path}.{name}", hint)
-    before: list[tuple[str | None, frozenset[object]]] = []
-    for place, rule in enumerate(items_of(lookup(errors, "rules"))):
-        if not isinstance(rule, Map):
-            continue
-        when = rule.get("when")
-        text = str(when.value).strip() if isinstance(when, Scalar) else None
-        statuses = frozenset(item.value for item in one_or_many(rule.get("status")) if isinstance(item, Scalar))
-        for number, (test, codes) in enumerate(before):
-            if test in (None, text) and (not codes or statuses and statuses <= codes):
-                message = f"never reached: rules[{number}] takes every answer this one is for"
-                yield provider.document.warning(rule, message, f"{path}.rules[{place}]")
-                break
-        before.append((text, statuses))
-        if when is None and 200 in statuses and "verdict" in rule.entries:
-            message, hint = "makes an error of every good answer", "say which, such as when: $.error_code"
-            yield provider.document.warning(rule, message, f"{path}.rules[{place}]", hint)
-        if "alarm" in rule.entries and text_in(rule.get("verdict")) == "stop":
-            message = "has no effect beside `verdict: stop`, which says that the caller is at fault"
-            yield provider.document.warning(
-                rule.keys["alarm"], message, f"{path}.rules[{place}].alarm", "verdict: next"
-            )
-        if rule.get("status") is None and (found := _too_wide(errors, rule, text)):
-            yield provider.document.warning(rule, found[0], f"{path}.rules[{place}]", found[1])
-
-
-def _too_wide(errors: Node | None, rule: Map, when: str | None) -> tuple[str, str] | None:
-    """Why a rule without `status` holds for too many answers, and a hint; None if it does not."""
-    if "as" in rule.entries:
-        message = "`as` without `status` hides the status of every answer this rule is for, a 401 or a 429 too"
-        return message, "say which, such as status: 200"
-    if when is not None and (read := _field_of_every_error(errors, when)):
-        message = (
-            f"holds for every error body in which `{read}` is found, so a 400, a 401 or a 429 is no longer judged "
-            "by its status"
-        )
-        return message, "add the statuses it is for, such as status: 200"
-    return None
-
-
-def _field_of_every_error(errors: Node | None, when: str) -> str:
-    """The key of `errors:` (message, type or code) that reads the field which is the whole condition `when`, or "".
-    Such a condition holds for every error body: `$.errors` beside `message: $.errors[0].message`."""
-    condition = _PRESENT.fullmatch(when)
-    if condition is None:
-        return ""
-    inside = re.compile(re.escape(condition[1]) + r"(?![\w-])")
-    for name in ("message", "type", "code"):
-        texts = [text_in(inner) or "" for inner in walk(lookup(errors, name))]
-        if texts and all(inside.search(text) for text in texts if "$" in text):
-            return name
-    return ""
 
 
 def _unmatched(provider: Provider, node: Node | None, path: str) -> Iterator[Problem]:
