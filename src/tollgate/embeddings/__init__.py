@@ -17,7 +17,8 @@ from tollgate.completions.exchange import Exchange
 from tollgate.completions.models import model_of
 from tollgate.completions.off_loop import is_large, run_off_loop
 from tollgate.completions.retry import settle_failure, try_routes
-from tollgate.embeddings.attempt import Embedded, embed_through
+from tollgate.embeddings.answer import Embedded
+from tollgate.embeddings.attempt import embed_through
 from tollgate.embeddings.reply import reply_of
 from tollgate.embeddings.request import EmbeddingRequest, check_count, read_request
 from tollgate.errors import BadRequest, ModelNotFound, TollgateError, Unavailable

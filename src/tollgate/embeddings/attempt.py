@@ -7,50 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
-
-import orjson
 
 from tollgate import tokens
 from tollgate.completions.attempt import Attempt
 from tollgate.completions.exchange import Exchange
-from tollgate.completions.judging import MAX_ANSWER_BYTES, AttemptFailed, unfit_answer, unusable
+from tollgate.completions.judging import MAX_ANSWER_BYTES, AttemptFailed
 from tollgate.completions.native import native_body
 from tollgate.completions.sending import context_of
+from tollgate.embeddings.answer import Embedded, hub_of, input_tokens, parsed
 from tollgate.embeddings.request import EmbeddingRequest, Item
-from tollgate.embeddings.vectors import Native, as_native, packed_vector, split_vectors, vector_text
+from tollgate.embeddings.vectors import as_native, packed_vector, split_vectors, vector_text
 from tollgate.errors import UpstreamError, UpstreamFailed
-from tollgate.mapping import Context, MappingFailure, request_from_hub, request_to_hub
-from tollgate.mapping.failures import clean
+from tollgate.mapping import Context, request_from_hub, request_to_hub
 from tollgate.mapping.provider.sends import Sent
 from tollgate.process.concurrency import few_at_once
 from tollgate.routing import Offer
 from tollgate.upstream import Answer, call_to, error_body
-from tollgate.usage import MAX_TOKENS
 from tollgate.wire import declared_length
 
 AT_ONCE = 8
 """Concurrent calls for one request: enough to hide a provider's latency, too few to hit its rate limit."""
 _SMALL = 128 * 1024
-_YIELD_EVERY = 32
-"""Vectors converted before other requests get a turn; one of 1,536 floats takes about 0.1 ms."""
-
-
-@dataclass(slots=True)
-class Embedded:
-    """A provider's answer to these inputs: the native answer as received, or the vectors as JSON text."""
-
-    items: list[Item]
-    native: Native | None = None
-    vectors: list[bytes] = field(default_factory=list)
-    tokens: int = 0
-    estimated: bool = False
-    """Whether some of the tokens were counted locally."""
-    model: str = ""
-    rest: dict[str, Any] = field(default_factory=dict)
-    """Further fields of a native answer, which are passed to the client."""
 
 
 async def embed_through(exchange: Exchange, request: EmbeddingRequest, offer: Offer) -> Embedded:
@@ -118,8 +96,8 @@ class _Calls:
         answer, blocks = await self._called(items, *_body(self._exchange, self._request, self._offer, items))
         kept = as_native(blocks) if self._may_pass(answer) else None
         if kept is not None:
-            hub = _read(self._offer, {"usage": kept.usage}) if kept.usage else {}
-            part = Embedded(items, tokens=_input_tokens(hub.get("usage")))
+            hub = hub_of(self._offer, {"usage": kept.usage}) if kept.usage else {}
+            part = Embedded(items, tokens=input_tokens(hub.get("usage")))
             if items is not self._request.items:
                 part.vectors = split_vectors(kept) or []
                 if len(part.vectors) == len(items):
@@ -131,7 +109,7 @@ class _Calls:
             raw = b"".join(blocks)
             blocks.clear()
             written = packed_vector if self._request.packed else vector_text
-            return await _parsed(self._offer, Embedded(items), raw, answer, written)
+            return await parsed(self._offer, Embedded(items), raw, answer, written)
 
     async def _called(self, items: list[Item], body: bytes, sent: Sent | None) -> tuple[Answer, list[bytes]]:
         """Make one call. Returns the answer, and its body in blocks as received."""
@@ -223,80 +201,6 @@ def _converted(exchange: Exchange, request: EmbeddingRequest, offer: Offer, item
     hub = request_to_hub(exchange.client_format, {**request.body, "input": items}, context)
     hub["inputs"] = items
     return request_from_hub(offer.mapping, hub, context)
-
-
-async def _parsed(
-    offer: Offer, part: Embedded, raw: bytes, answer: Answer, written: Callable[[object], bytes]
-) -> Embedded:
-    """Parse an answer: check it for errors, edit and convert it, and write its vectors as text with `written`. Raises
-    `AttemptFailed`."""
-    body = _judged(offer, raw, answer)
-    del raw
-    if offer.response_edits is not None:
-        try:
-            body = offer.response_edits(body, Context(model=offer.model_facts, can=offer.can))
-        except MappingFailure as failure:
-            raise AttemptFailed(unfit_answer(offer, failure)) from None
-    reported = offer.usage.read(body, answer_headers=dict(answer.headers)) if offer.usage.read is not None else None
-    data = body.get("data") if isinstance(body, dict) else None
-    if isinstance(data, list) and all(isinstance(item, dict) and isinstance(item.get("index"), int) for item in data):
-        data.sort(key=lambda item: item["index"])
-    hub = _read(offer, body)
-    vectors = hub.get("vectors")
-    if not isinstance(vectors, list) or len(vectors) != len(part.items):
-        raise unusable(
-            f"got {len(vectors) if isinstance(vectors, list) else 'no'} vectors for {len(part.items)} inputs", 200
-        )
-    await _write(part, vectors, data, written)
-    part.tokens = _input_tokens(reported if isinstance(reported, Mapping) else hub.get("usage"))
-    part.model = hub["model"] if isinstance(hub.get("model"), str) else ""
-    if offer.protocol == "embeddings":
-        part.rest = {name: value for name, value in body.items() if name not in ("object", "data", "model", "usage")}
-    return part
-
-
-def _judged(offer: Offer, raw: bytes, answer: Answer) -> Any:
-    """The parsed JSON of an answer. Raises `AttemptFailed` if it is an error, or not an answer in this format."""
-    body: Any
-    try:
-        body = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        body = raw[:4096].decode("utf-8", "replace")
-    verdict = offer.errors.judge(answer.status, answer.headers, body)
-    if verdict is not None:
-        raise AttemptFailed(verdict.error())
-    if not isinstance(body, dict) and (offer.protocol == "embeddings" or not isinstance(body, list)):
-        raise unusable("the answer is not a JSON object", 200)
-    return body
-
-
-async def _write(part: Embedded, vectors: list[Any], data: object, written: Callable[[object], bytes]) -> None:
-    """Add the vectors to the part as text. Other tasks run in between. Raises `AttemptFailed` for an invalid vector."""
-    vectors.reverse()  # taken from the end, so that the numbers of each vector are freed after its text is written
-    while vectors:
-        try:
-            part.vectors.append(written(vectors.pop()))
-        except ValueError as error:
-            raise unusable(str(error), 200) from None
-        if len(part.vectors) % _YIELD_EVERY == 0:
-            if isinstance(data, list):
-                data[: len(part.vectors)] = [None] * len(part.vectors)
-            await asyncio.sleep(0)
-
-
-def _read(offer: Offer, body: object) -> dict[str, Any]:
-    context = Context(model=offer.model_facts, can=offer.can, lenient=True)
-    try:
-        with clean((offer.mapping.file,), request=False):
-            return offer.mapping.sections["response.to_hub"](body, context) or {}
-    except MappingFailure as failure:
-        raise AttemptFailed(unfit_answer(offer, failure)) from None
-
-
-def _input_tokens(usage: object) -> int:
-    """The input tokens in a provider's usage; 0 if there are none or the number is implausible."""
-    found = usage.get("input") if isinstance(usage, Mapping) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) and 0 < found <= MAX_TOKENS else 0
 
 
 async def count_items(items: list[Item], encoding: str | None) -> int:

@@ -12,7 +12,7 @@ from tollgate.embeddings.vectors import write_answer
 from tollgate.services import Headers, Reply
 
 if TYPE_CHECKING:
-    from tollgate.embeddings.attempt import Embedded
+    from tollgate.embeddings.answer import Embedded
 
 _LARGE = 1024 * 1024
 _BLOCK = 256 * 1024
