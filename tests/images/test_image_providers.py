@@ -137,8 +137,11 @@ def test_a_price_that_grows_with_size_and_steps_is_held_as_estimated(model, give
         ({}, "0.03", "0.03"),
         ({"input_image": "x"}, "0.09", "0.03"),
         ({"input_image": "x", "input_image_2": "y", "width": 2048, "height": 2048}, "0.195", "0.075"),
+        ({"input_image": "x", "input_image_8": "y"}, "0.51", "0.03"),
+        ({"width": None, "height": None}, "0.03", "0.03"),
+        ({"input_image": "x", "width": None, "height": None}, "0.135", "0.03"),
     ],
-    ids=["no image", "one", "two, and a large picture"],
+    ids=["no image", "one", "two, and a large picture", "eight", "no size", "one, whose size the picture will have"],
 )
 def test_input_images_are_held_at_their_maximum_price(given, held, charged):
     """Each has up to four megapixels. What they cost is in the answer; without it, the picture is charged."""
@@ -150,6 +153,11 @@ def test_input_images_are_held_at_their_maximum_price(given, held, charged):
         charged
     )
     assert offer.price.charge(offer.values(input=given, job={**job, "cost": 16.5}), ({},)) == Decimal("0.165")
+
+
+def test_a_picture_keeps_the_size_of_its_input_image():
+    schema = OFFERS["black-forest-labs-black-forest-labs/flux-2-pro"].schema
+    assert not {"width", "height"} & schema.filled({"prompt": "as a stamp", "input_image": "x"}).keys()
 
 
 def test_an_image_service_uses_the_same_key_as_the_chat_provider_of_its_host():
