@@ -164,6 +164,13 @@ async def test_a_malformed_response_is_a_clean_error(client: Client, answer: byt
         assert "/v1/x" not in str(caught.value)
 
 
+@pytest.mark.parametrize("body", [b"", b"hello"], ids=["without body", "with body"])
+async def test_a_complete_head_over_the_limit_is_called_one(client: Client, body: bytes) -> None:
+    async with upstream(ok(body, "x-y: " + "z" * 70_000)) as server:
+        with pytest.raises(UpstreamUnreachable, match="a head of more than 65536 bytes"):
+            await client.open(call(server.url()))
+
+
 async def test_a_response_over_the_limit_is_rejected_with_or_without_a_known_length(client: Client) -> None:
     async with upstream(ok(b"x" * 2000)) as known, upstream(CHUNKED_HEAD + chunked(*[b"x" * 100] * 20)) as unknown:
         for server in (known, unknown):

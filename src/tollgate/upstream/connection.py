@@ -7,6 +7,7 @@ end, an incomplete request, a malformed answer) closes it instead.
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import httptools
@@ -153,6 +154,7 @@ class Connection(asyncio.Protocol):
             self.abort()  # bytes without a request: do not reuse the connection
             return
         self.answered = True
+        self._bare_bytes += len(data)
         try:
             parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -167,13 +169,11 @@ class Connection(asyncio.Protocol):
         if self._body:
             self._deliver(answer)
             self._bare_bytes = 0
-        elif not self._ended:
-            self._bare_bytes += len(data)
-            if self._bare_bytes > MAX_HEAD_BYTES:
-                self.abort()
-                what = "trailers" if self._headed else "a head"
-                answer.fail(self._lost(answer, f"sent {what} of more than {MAX_HEAD_BYTES} bytes"))
-                return
+        elif not self._ended and self._bare_bytes > MAX_HEAD_BYTES:
+            self.abort()
+            what = "trailers" if self._headed else "a head"
+            answer.fail(self._lost(answer, f"sent {what} of more than {MAX_HEAD_BYTES} bytes"))
+            return
         if not self._ended:
             answer.arrived()
             return
@@ -244,6 +244,10 @@ class Connection(asyncio.Protocol):
                 raise _Malformed("101 to a request without an upgrade" if status == 101 else f"status {status}")
             self._interim = True
             return
+        # the same read may have brought the body
+        if self._bare_bytes > MAX_HEAD_BYTES and sum(map(len, chain(*self._heading))) > MAX_HEAD_BYTES:
+            raise _Malformed(f"a head of more than {MAX_HEAD_BYTES} bytes")
+        self._bare_bytes = 0
         headers = _headers_of(self._heading)
         keep = parser.should_keep_alive()
         chunked = "transfer-encoding" in headers and headers["transfer-encoding"].lower().endswith("chunked")
