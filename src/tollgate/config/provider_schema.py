@@ -318,7 +318,8 @@ def _errors() -> Schema:
         "What the provider's errors mean.",
         {
             **fields,
-            **{name: listed(about, status) for name, about in ERROR_LISTS.items()},
+            # what is passed on to the caller has to be an error there, too
+            **{name: listed(about, counted if name == "stop" else status) for name, about in ERROR_LISTS.items()},
             "rules": listed(
                 "Tried in order, before the lists; also on a 200 body and on stream events.",
                 record(
