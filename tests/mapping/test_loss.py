@@ -539,5 +539,7 @@ def test_fields_read_through_the_request_variable_count_as_read(content: str, le
     mapping = compiled(BY_REQUEST_NAME.replace("SAID", content))
     part = {"kind": "tool_call", "id": "c1", "name": "f", "args": "{}"}
     given = {"seed": 7, "turns": [{"role": "user", "parts": [part]}]}
-    mapping.sections["request.from_hub"](given, RawContext(request=given))
+    context = RawContext()
+    context.request = given
+    mapping.sections["request.from_hub"](given, context)
     assert sorted(mapping.walkers["request.from_hub"].lost(given)) == left

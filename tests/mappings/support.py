@@ -23,13 +23,9 @@ def mapping(name: str) -> CompiledMapping:
 
 def context(**more: Any) -> Context:
     """A context with a fixed id and time."""
-    return Context(
-        {"upstream": "m", "max_output": 64000},
-        more.pop("can", {}),
-        more.pop("request", None),
-        run_id="run",
-        now=1_700_000_000,
-    )
+    made = Context({"upstream": "m", "max_output": 64000}, more.pop("can", {}), run_id="run", now=1_700_000_000)
+    made.request = more.pop("request", None)
+    return made
 
 
 def converted(source: str, target: str, events: list[Any], run: Context | None = None) -> list[tuple[str | None, Any]]:

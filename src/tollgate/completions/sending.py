@@ -179,7 +179,7 @@ def gives_whole(exchange: Exchange, offer: Offer) -> bool:
 def context_of(exchange: Exchange, offer: Offer, kind: type[Context] = Context) -> Context:
     """The context for converting the request to this route; strict when the key or the request says so."""
     inbound = exchange.inbound
-    context = kind(offer.model_facts, offer.can, None, inbound.strict)
+    context = kind(offer.model_facts, offer.can, inbound.strict)
     context.asked_model = exchange.asked_model
     context.inlined = exchange.inlined
     if offer.request_edits is not None and offer.request_edits.reads_headers:

@@ -60,7 +60,6 @@ class Context:
         self,
         model: Mapping[str, object] | None = None,
         can: Mapping[str, object] | None = None,
-        request: dict[str, object] | None = None,
         strict: bool = False,
         *,
         run_id: str = "",
@@ -69,7 +68,8 @@ class Context:
     ) -> None:
         self.model: dict[str, object] = model if type(model) is dict else dict(model) if model else {}
         self.can: dict[str, object] = can if type(can) is dict else dict(can) if can else {}
-        self.request = request
+        self.request: dict[str, object] | None = None
+        """The request in the hub, which `$request` reads; set when it is converted."""
         self.strict = strict
         self.asked: dict[str, object] | None = None
         """The client's request as received; set when it is converted."""
