@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tollgate import cors, endpoints
-from tollgate.errors import InternalError, MethodNotAllowed, NotFound, OutOfSockets, ShuttingDown, TollgateError
+from tollgate.errors import BILLED, InternalError, MethodNotAllowed, NotFound, OutOfSockets, ShuttingDown, TollgateError
 from tollgate.http import Receive, Responder, Scope, Send, headers_of
 from tollgate.process import descriptors
 from tollgate.request_body import ClientGone
@@ -139,12 +139,14 @@ class App:
                 failed = f"request {request_id} failed: {method} {path!r}"
                 reply = endpoints.failure(services, dialect, self._noted(error, failed), request_id, responder)
                 await responder.send(reply)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cancelled:
             responder.status = CLIENT_LEFT
             if not responder.recovers():
                 raise
             if responder.stopped:
-                await responder.send(endpoints.failure(services, dialect, ShuttingDown(), request_id, responder))
+                ended = ShuttingDown()
+                ended.billed = BILLED in getattr(cancelled, "__notes__", ())
+                await responder.send(endpoints.failure(services, dialect, ended, request_id, responder))
         finally:
             responder.close()
             self._running.discard(responder)

@@ -54,6 +54,10 @@ def whole_seconds(wait: float) -> int:
     return max(1, math.ceil(wait - 0.001))
 
 
+BILLED = "billed"
+"""The note on the cancellation of a request whose provider was paid, as `TollgateError.billed`."""
+
+
 class TollgateError(Exception):
     """Base of all errors; `status` is the HTTP status, `code` a stable word for the error."""
 

@@ -6,6 +6,7 @@ released.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,7 +17,7 @@ from tollgate.completions.attempt import NOT_TRIED, Attempt
 from tollgate.completions.charging import charge_of
 from tollgate.completions.off_loop import is_large, is_long
 from tollgate.completions.row import outcome_of, usage_row
-from tollgate.errors import InternalError, ShuttingDown, TollgateError, Unavailable, UpstreamError
+from tollgate.errors import BILLED, InternalError, ShuttingDown, TollgateError, Unavailable, UpstreamError
 from tollgate.health import record_failure
 from tollgate.ledger.limits import UNLIMITED
 from tollgate.limit_headers import limit_headers
@@ -237,7 +238,7 @@ class Exchange:
         """`settle` an answer that began, also one that failed later (`attempt.failure`); updates the route's health.
 
         `Unavailable` raised from here is marked as billed, so that clients are told not to retry: a repeat would be
-        charged again.
+        charged again. So is a cancellation while the row is written: the drain time is over.
         """
         failure = self.attempt.failure
         if failure is None:
@@ -248,6 +249,9 @@ class Exchange:
             await self.settle(outcome_of(failure), error=failure)
         except Unavailable as error:
             error.billed = True
+            raise
+        except asyncio.CancelledError as cancelled:
+            cancelled.add_note(BILLED)
             raise
 
     async def settle_own_mistake(self) -> None:
