@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -140,24 +140,37 @@ class Discoverer:
             if problems and not models:
                 raise _Unusable(problems[0].render(source=False))
         except Exception as error:  # also a mistake of ours, which must not end the refreshing of all lists
-            reason = str(error) or type(error).__name__
-            if reason != state.problem:
-                log.warning(
-                    "the list of models of %s was not read, %s: %s",
-                    name,
-                    f"the one of {state.at:%H:%M} stays" if state.at else "it has none yet",
-                    reason,
-                    exc_info=None if isinstance(error, (TollgateError, _Unusable)) else error,
-                )
-            if isinstance(error, UpstreamError) and error.alarm is not None:
-                state.alarms.add(error.alarm)
-                record_alarm(self._health, log, name, error)
-            state.problem, state.failures = reason, state.failures + 1
+            self._note_failure(name, state, error)
             state.due = now + min(discovery.every, _FIRST_RETRY * 2 ** min(state.failures - 1, 16)) * self._spread()
             return None
         self._end_alarms(name, state)
         if state.problem:
             log.info("the list of models of %s is read again", name)
+        self._log_what_is_wrong(name, discovery, state, models, problems)
+        state.at, state.problem, state.failures = datetime.now(UTC), "", 0
+        state.due = now + discovery.every * self._spread()
+        return models if self._holder.discovered.get(name) != models else None
+
+    def _note_failure(self, name: str, state: ListState, error: Exception) -> None:
+        """Log a list that cannot be read, once for each reason, and raise the alarm of the provider's answer."""
+        reason = str(error) or type(error).__name__
+        if reason != state.problem:
+            log.warning(
+                "the list of models of %s was not read, %s: %s",
+                name,
+                f"the one of {state.at:%H:%M} stays" if state.at else "it has none yet",
+                reason,
+                exc_info=None if isinstance(error, (TollgateError, _Unusable)) else error,
+            )
+        if isinstance(error, UpstreamError) and error.alarm is not None:
+            state.alarms.add(error.alarm)
+            record_alarm(self._health, log, name, error)
+        state.problem, state.failures = reason, state.failures + 1
+
+    def _log_what_is_wrong(
+        self, name: str, discovery: Discovery, state: ListState, models: Iterable[Model], problems: tuple[Problem, ...]
+    ) -> None:
+        """Log which entries are left out, have no price, or take the name of an alias; the same ones once."""
         gateway = self._holder.current.gateway
         file = gateway.providers.get(name, discovery.provider)  # A reload may have removed it meanwhile.
         written = {model.id for model in file.models}
@@ -182,10 +195,7 @@ class Discoverer:
                 name,
                 ", ".join(f"{id} (was {aliases[id]})" for id in were_aliases[:_MOST_LOGGED]),
             )
-        state.at, state.problem, state.failures = datetime.now(UTC), "", 0
         state.skipped, state.unpriced, state.were_aliases = problems, unpriced, were_aliases
-        state.due = now + discovery.every * self._spread()
-        return models if self._holder.discovered.get(name) != models else None
 
     def _end_alarms(self, name: str, state: ListState) -> None:
         """End the alarms that the list raised, and no others: it may be readable without a key."""
