@@ -322,13 +322,13 @@ def test_an_upper_bound_covers_every_kind_of_token(name):
     """Any of them may be the most expensive: whether a prompt is cached or contains audio is known only from the
     response."""
     dear = tariff(dict.fromkeys(TOKEN_PRICES, "1") | {name: "9"})
-    assert upper_bound(2, 2, dear, RATES) == Decimal(20)
+    assert upper_bound(2, 2, dear, RATES, at=TUESDAY_NOON) == Decimal(20)
 
 
 def test_an_upper_bound_includes_one_hour_cache_writes_only_if_requested():
     dear = tariff({"prompt": "1", "input_cache_write_1h": "9"}, multipliers={"us": Decimal(2)})
-    assert upper_bound(1, 0, dear, RATES, multipliers=["us"]) == Decimal(2)
-    assert upper_bound(1, 0, dear, RATES, multipliers=["us"], hour_cache=True) == Decimal(18)
+    assert upper_bound(1, 0, dear, RATES, at=TUESDAY_NOON, multipliers=["us"]) == Decimal(2)
+    assert upper_bound(1, 0, dear, RATES, at=TUESDAY_NOON, multipliers=["us"], hour_cache=True) == Decimal(18)
 
 
 def test_a_service_tier_may_price_what_is_free_or_unpriced_otherwise():
@@ -344,9 +344,9 @@ def test_a_unit_below_one_token_is_rejected():
         tariff({"prompt": "1"}, unit=0)
 
 
-def test_an_upper_bound_uses_the_current_time_by_default():
+def test_an_upper_bound_uses_the_prices_of_an_open_window():
     always = (PriceWindow({"prompt": Decimal(5)}, "00:00", "24:00"),)
-    assert upper_bound(1, 0, tariff({"prompt": "1"}, windows=always), RATES) == Decimal(5)
+    assert upper_bound(1, 0, tariff({"prompt": "1"}, windows=always), RATES, at=TUESDAY_NOON) == Decimal(5)
 
 
 def test_an_upper_bound_covers_shorter_requests_that_cost_more():

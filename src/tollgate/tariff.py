@@ -253,7 +253,7 @@ def upper_bound(
     tariff: Tariff | None,
     rates: Mapping[str, Decimal],
     *,
-    at: datetime | None = None,
+    at: datetime,
     service_tier: str | None = None,
     hour_cache: bool = False,
     multipliers: Collection[str] = (),
@@ -273,7 +273,6 @@ def upper_bound(
     rate = _rate(tariff.currency, rates)
     if tariff.simple and service_tier is None and not hour_cache and not multipliers:
         return _bound_at(tariff.base, prompt_tokens, tariff.base.dearest_in, max_output, searches, images, rate)
-    at = at or datetime.now(UTC)
     dearer = [name for name in multipliers if tariff.pricing.multipliers.get(name, 0) > 1]
     words = {"", *(row.word for row in tariff.pricing.volumes if row.word is not None)}
     dearest = Decimal(0)
