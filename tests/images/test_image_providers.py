@@ -13,6 +13,7 @@ from tollgate.config.load import plain
 from tollgate.config.provider import read_provider
 from tollgate.config.secrets import Secrets
 from tollgate.config.shape import check_shape
+from tollgate.errors import BadRequest
 from tollgate.mapping.images import IMAGE_EXAMPLES
 from tollgate.mapping.provider import compile_provider, run_provider_examples
 
@@ -158,6 +159,14 @@ def test_input_images_are_held_at_their_maximum_price(given, held, charged):
 def test_a_picture_keeps_the_size_of_its_input_image():
     schema = OFFERS["black-forest-labs-black-forest-labs/flux-2-pro"].schema
     assert not {"width", "height"} & schema.filled({"prompt": "as a stamp", "input_image": "x"}).keys()
+
+
+@pytest.mark.parametrize("model", ["flux-2-pro", "flux-1.1-pro-ultra", "flux-1.1-pro"])
+def test_a_picture_is_not_sent_to_an_address_of_the_caller(model):
+    """With a webhook the answer has no address to poll: the job would fail, free of charge, and the picture be made."""
+    schema = OFFERS[f"black-forest-labs-black-forest-labs/{model}"].schema
+    with pytest.raises(BadRequest, match="webhook_url"):
+        schema.admit({"prompt": "a fox", "webhook_url": "https://me.example/pictures"})
 
 
 def test_an_image_service_uses_the_same_key_as_the_chat_provider_of_its_host():
