@@ -161,12 +161,21 @@ def test_a_picture_keeps_the_size_of_its_input_image():
     assert not {"width", "height"} & schema.filled({"prompt": "as a stamp", "input_image": "x"}).keys()
 
 
-@pytest.mark.parametrize("model", ["flux-2-pro", "flux-1.1-pro-ultra", "flux-1.1-pro"])
-def test_a_picture_is_not_sent_to_an_address_of_the_caller(model):
-    """With a webhook the answer has no address to poll: the job would fail, free of charge, and the picture be made."""
-    schema = OFFERS[f"black-forest-labs-black-forest-labs/{model}"].schema
-    with pytest.raises(BadRequest, match="webhook_url"):
-        schema.admit({"prompt": "a fox", "webhook_url": "https://me.example/pictures"})
+@pytest.mark.parametrize(
+    ("offer", "field", "value"),
+    [
+        ("black-forest-labs-black-forest-labs/flux-2-pro", "webhook_url", "https://me.example/pictures"),
+        ("black-forest-labs-black-forest-labs/flux-1.1-pro-ultra", "webhook_url", "https://me.example/pictures"),
+        ("black-forest-labs-black-forest-labs/flux-1.1-pro", "webhook_url", "https://me.example/pictures"),
+        ("recraft-recraft/recraft-v3", "response_format", "multipart"),
+        ("recraft-recraft/recraft-v2", "response_format", "multipart"),
+    ],
+)
+def test_a_field_that_keeps_the_picture_out_of_the_answer_is_refused(offer, field, value):
+    """The job would fail, free of charge, and the provider have made the picture: with a webhook the answer has no
+    address to poll, and one of several parts cannot be read."""
+    with pytest.raises(BadRequest, match=field):
+        OFFERS[offer].schema.admit({"prompt": "a fox", field: value})
 
 
 def test_an_image_service_uses_the_same_key_as_the_chat_provider_of_its_host():
