@@ -490,6 +490,18 @@ async def test_the_log_explains_why_a_stream_counts_as_broken_off(tmp_path, capl
     assert message_part in caplog.text and "framing" not in sent and "rule" not in sent
 
 
+async def test_the_log_explains_why_a_stream_is_no_whole_answer(tmp_path, caplog):
+    write_mapping(tmp_path, "whole-only")
+    async with inprocess(
+        tmp_path,
+        providers={"acme": provider("acme", "whole-only")},
+        apps={"acme": replying(body=b'data: {"bit": "hi"}\n\n', headers=SSE)},
+    ) as here:
+        reply = await here.post("/v1/chat/completions", ASK)
+    assert reply.status_code == 500 and "default: {stream: false}" not in reply.text
+    assert "no stream was asked for and one came (`request: [{default: {stream: false}}]`" in caplog.text
+
+
 async def test_a_text_part_without_text_is_omitted(tmp_path):
     write_mapping(tmp_path, "whole-only")
     answer = {"calls": [{"name": "f", "with": {}}], "tokens_in": 1, "tokens_out": 1}

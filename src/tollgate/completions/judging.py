@@ -67,13 +67,24 @@ def judged_answer(exchange: Exchange, offer: Offer, answer: Answer, raw: bytes) 
     try:
         body, raw = parsed_answer(raw)
     except orjson.JSONDecodeError:
-        raise unusable("the answer is not JSON", answer.status) from None
+        raise unusable(_why_not_json(answer), answer.status) from None
     verdict = offer.errors.judge(answer.status, answer.headers, body)
     if verdict is not None:
         raise AttemptFailed(verdict.error())
     if not isinstance(body, dict) and (not exchange.attempt.converts or not isinstance(body, list)):
         raise unusable("the answer is not a JSON object", answer.status)
     return raw, body
+
+
+def _why_not_json(answer: Answer) -> str:
+    """What to tell of a whole answer that is not JSON. Some upstreams stream unless they are told not to (the responses
+    of `transformers serve`), others always."""
+    if answer.headers.get("content-type", "").startswith("text/event-stream"):
+        return (
+            "no stream was asked for and one came (`request: [{default: {stream: false}}]` is for an upstream that "
+            "streams unless told not to, `can: {whole: false}` for one that only streams)"
+        )
+    return "the answer is not JSON"
 
 
 def holds_too_much(raw: bytes) -> bool:
