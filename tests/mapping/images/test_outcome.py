@@ -104,6 +104,7 @@ def test_errors_become_text(error, message):
         ),
         pytest.param({"url": None, "data": None}, None, id="neither"),
         pytest.param({"url": f"data:image/png{';a' * 2000};base64,{PNG}"}, None, id="a data URL with a huge head"),
+        pytest.param({"data": "\n" * 65_000 + "@"}, None, id="line breaks, which used to take many seconds"),
         pytest.param(
             {"url": "data:image/svg+xml,<svg/>"},
             {"data": "PHN2Zy8+", "context_type": "image/svg+xml"},

@@ -20,7 +20,8 @@ NO_IMAGE = "the provider returned no image"
 _DATA_URL = re.compile(r"data:([a-zA-Z0-9.+-]+/[a-zA-Z0-9.+-]+)?(?:;[^,;]*)*?(;base64)?,", re.IGNORECASE)
 _MOST_HEAD = 2000
 """Characters before the data."""
-_BASE64 = re.compile(r"[A-Za-z0-9+/_\r\n-]+={0,2}[\r\n]*")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_\r\n-]++={0,2}[\r\n]*")
+"""Possessive, because both ends may be line breaks: 64 kB of them before another character took many seconds."""
 _MOST_CHECKED = 65536
 """Characters of picture data that are all looked at; of more only the first and the last thousand, because a long text
 takes the event loop a millisecond for each megabyte."""
