@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -11,6 +12,7 @@ from support.waiting import until
 from tollgate.config.settings import Timeouts
 from tollgate.errors import AnswerLost, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
 from tollgate.upstream import Call, Client
+from tollgate.upstream.answer import BLOCK
 
 
 class Recorder:
@@ -61,6 +63,15 @@ async def test_an_app_receives_the_call_and_returns_the_response(client: Client)
     assert await (await client.open(call(url="app://box"))).read() == b"ab"
     assert app.calls[0] == ("POST", "/v1/x?y=1", {"x-a": "b"}, b"{}")
     assert app.calls[1][1] == "/"
+
+
+async def test_an_answer_in_one_piece_is_read_in_blocks_in_linear_time(client: Client) -> None:
+    client.register_app("box", Recorder(bytes(64 * 1024 * 1024)))
+    began = time.process_time()
+    async with await client.open(call()) as answer:
+        sizes = [len(chunk) async for chunk in answer.chunks()]
+    assert (sum(sizes), max(sizes)) == (64 * 1024 * 1024, BLOCK)
+    assert time.process_time() - began < 3  # it used to take ten
 
 
 @pytest.mark.parametrize("how", ["abort", "cancel", "client closed"])
