@@ -343,6 +343,12 @@ async def test_an_invalid_data_url_is_a_bad_request(url: str) -> None:
         await fetch_inline(url, GUARDED)
 
 
+@pytest.mark.parametrize("url", ["data:" + ";" * 20_000 + ",a", "http://pictures.example/" + "../" * 6_000])
+async def test_an_address_or_a_media_type_of_megabytes_is_refused_without_parsing_it(url: str) -> None:
+    with pytest.raises(BadRequest, match="longer than 16384 characters"):
+        await fetch_inline(url, GUARDED)
+
+
 async def test_other_tasks_run_while_a_long_data_url_is_decoded() -> None:
     rounds, ended = 0, False
 

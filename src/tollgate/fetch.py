@@ -49,6 +49,9 @@ _REFUSED = [
 """Networks refused although `ipaddress` considers them global. Most embed another address that is not checked."""
 
 _UNKNOWN = "application/octet-stream"
+_LONGEST = 16 * 1024
+"""Characters of an http URL, or of a data URL before its comma. Servers refuse longer ones, and parsing 30 MB of them
+blocks the event loop for seconds."""
 _PIECE = 16 * 1024
 """Characters of a data URL that are decoded before other tasks get a turn."""
 
@@ -64,6 +67,8 @@ async def fetch_inline(url: str, settings: Fetch, *, resolver: Resolve = _resolv
     """
     if url[:5].lower() == "data:":
         return await _decode(url, settings.max_bytes)
+    if len(url) > _LONGEST:
+        raise BadRequest(f"a URL cannot be fetched: it is longer than {_LONGEST} characters", code="url_not_fetched")
     transport = HttpTransport(environ={}, resolver=_guarded(resolver, settings), max_per_origin=1, idle_seconds=0)
     try:
         async with asyncio.timeout(settings.seconds):
@@ -153,6 +158,8 @@ async def _decode(url: str, limit: int) -> tuple[str, bytes]:
     head, comma, body = url[5:].partition(",")
     if not comma:
         raise BadRequest("a data URL has no comma", code="url_not_fetched")
+    if len(head) > _LONGEST:
+        raise BadRequest(f"the type of a data URL is longer than {_LONGEST} characters", code="url_not_fetched")
     mime, *parameters = (part.strip() for part in head.split(";"))
     encoded = any(parameter.lower() == "base64" for parameter in parameters)
     if len(body) > (limit * 4 // 3 + 1024 if encoded else limit * 3):
