@@ -18,7 +18,7 @@ FLOORS = {
     0: "addresses content_encoding errors forms multipart json_bounds wire sse money measures media_types outage "
     "passwords process room steady_time wording",
     1: "config",
-    2: "mapping catalog model_entry catalog_import routing health usage tariff runtime public_errors",
+    2: "mapping catalog model_entry catalog_import routing health usage tariff charge runtime public_errors",
     3: "upstream ledger tokens tokenizer fetch remembered sandbox metrics start_cache",
     4: "services completions embeddings images accounts notations reload watched_files discovery limit_headers",
     5: "auth client_address replies endpoints cors tools dashboard app engines server cli http request_body __main__",

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tollgate.charge import Charge, price_usage, upper_bound
 from tollgate.config.pricing import TOKEN_PRICES, PriceWindow, Pricing, Volume
-from tollgate.tariff import Charge, Tariff, price_usage, tiers_with_a_price, upper_bound
+from tollgate.tariff import Tariff, tiers_with_a_price
 from tollgate.usage import Usage
 
 RATES = {"USD": Decimal(1), "CNY": Decimal("0.14")}

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.places import TRAFFIC
+from tollgate.charge import price_usage
 from tollgate.config.pricing import Pricing
-from tollgate.tariff import Tariff, price_usage
+from tollgate.tariff import Tariff
 from tollgate.usage import MAX_TOKENS, Usage, from_hub, impossible_counts, with_whole_counts
 
 BUCKETS = (

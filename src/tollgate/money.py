@@ -1,7 +1,7 @@
 """Exact decimals: parsing, rounding and formatting amounts and prices.
 
 Defines the arithmetic context for all calculations with money. A float in place of a decimal raises an error. Charging
-is in `tariff.py`; exchange rates come from `gateway.yaml`.
+is in `charge.py`; exchange rates come from `gateway.yaml`.
 """
 
 from __future__ import annotations

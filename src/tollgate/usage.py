@@ -1,7 +1,7 @@
 """Token usage as disjoint buckets.
 
 Providers disagree whether an input count includes cache hits, and an output count includes reasoning. Here each token
-is put into exactly one bucket, and the buckets add up to the totals. What a bucket costs is `tariff.py`.
+is put into exactly one bucket, and the buckets add up to the totals. What a bucket costs is `charge.py`.
 """
 
 from __future__ import annotations

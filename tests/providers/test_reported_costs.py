@@ -8,8 +8,8 @@ from decimal import Decimal
 import pytest
 
 from providers import shipped, traffic
+from tollgate.charge import price_usage
 from tollgate.mapping import Tap, tap_response
-from tollgate.tariff import price_usage
 from tollgate.usage import from_hub
 
 AT = datetime(2026, 11, 18, tzinfo=UTC)

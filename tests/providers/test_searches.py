@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from providers.shipped import offers
-from tollgate.tariff import price_usage
+from tollgate.charge import price_usage
 from tollgate.usage import Usage
 
 

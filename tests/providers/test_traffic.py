@@ -12,9 +12,9 @@ import pytest
 
 from providers import facts, shipped, traffic
 from support.places import TRAFFIC
+from tollgate.charge import price_usage
 from tollgate.mapping import Context, Refused, StreamConverter, Tap, convert_response, tap_response
 from tollgate.mapping.provider import Offer
-from tollgate.tariff import price_usage
 from tollgate.usage import from_hub
 
 AT = datetime(2026, 11, 18, 8, 30, tzinfo=UTC)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from tollgate.charge import Charge, price_usage
 from tollgate.money import CONTEXT, round_cost
-from tollgate.tariff import Charge, price_usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

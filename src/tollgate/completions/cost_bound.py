@@ -12,9 +12,9 @@ import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from tollgate.charge import upper_bound
 from tollgate.completions.estimate import own_tokens
 from tollgate.completions.needs import MEDIA_BYTES
-from tollgate.tariff import upper_bound
 from tollgate.tokenizer.texts import count_pictures
 from tollgate.tokens import estimate
 

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tollgate.charge import Charge, no_charge, price_usage
 from tollgate.completions.attempt import NOT_TRIED, Attempt
 from tollgate.completions.charging import charge_of
 from tollgate.completions.off_loop import is_large, is_long
@@ -22,7 +23,6 @@ from tollgate.health import record_failure
 from tollgate.ledger.limits import UNLIMITED
 from tollgate.limit_headers import limit_headers
 from tollgate.services import CLIENT_LEFT, Headers, Inbound, Services, dropped_text
-from tollgate.tariff import Charge, no_charge, price_usage
 from tollgate.tokenizer.texts import count_pictures
 from tollgate.usage import Usage, from_hub
 from tollgate.wire import CLIENT_FORMATS

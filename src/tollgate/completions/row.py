@@ -10,9 +10,9 @@ from tollgate.ledger import UsageRow
 from tollgate.ledger.usage_row import attempts_text
 
 if TYPE_CHECKING:
+    from tollgate.charge import Charge
     from tollgate.completions.exchange import Exchange
     from tollgate.errors import TollgateError, UpstreamError
-    from tollgate.tariff import Charge
     from tollgate.usage import Usage
 
 

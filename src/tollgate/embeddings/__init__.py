@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from tollgate import tokens
 from tollgate.catalog import CatalogModel
+from tollgate.charge import upper_bound
 from tollgate.completions.body import read_json
 from tollgate.completions.exchange import Exchange
 from tollgate.completions.models import model_of
@@ -25,7 +26,6 @@ from tollgate.errors import BadRequest, ModelNotFound, TollgateError, Unavailabl
 from tollgate.mapping import holds
 from tollgate.routing import Needs, Plan, plan
 from tollgate.services import Inbound, Reply, Services
-from tollgate.tariff import upper_bound
 
 __all__ = ["embed"]
 

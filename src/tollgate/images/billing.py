@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from tollgate.charge import NO_CHARGE, Charge
 from tollgate.errors import BadRequest, UpstreamError
 from tollgate.ledger import UsageRow
 from tollgate.ledger.usage_row import attempts_text, outcome_without_answer
@@ -18,7 +19,6 @@ from tollgate.mapping.images.outcome import Outcome
 from tollgate.mapping.images.price import ImagePrice, PriceMissing
 from tollgate.money import CONTEXT, decimal_text, round_cost
 from tollgate.public_errors import public_status
-from tollgate.tariff import NO_CHARGE, Charge
 
 if TYPE_CHECKING:
     from tollgate.images.calls import Calls, StepAnswer
