@@ -17,14 +17,15 @@ from tollgate.errors import InternalError, ModelNotFound, TollgateError
 from tollgate.http import Receive, Responder, Scope
 from tollgate.images.catalog import image_listing
 from tollgate.images.service import create_generation, get_generation, jobs_of, list_generations
+from tollgate.listing_reply import listing_reply
 from tollgate.process import descriptors
 from tollgate.public_errors import early_error_events, stream_error_events
 from tollgate.replies import error_reply
 from tollgate.request_body import read_body, require_json, unpacked
-from tollgate.services import Headers, Inbound, Reply, Services
+from tollgate.services import Inbound, Reply, Services
 
 if TYPE_CHECKING:
-    from tollgate.catalog import Access, Listing
+    from tollgate.catalog import Access
     from tollgate.ledger import KeyRecord
 
 
@@ -155,34 +156,7 @@ async def _models(request: Request) -> Reply:
     listing = catalog.listed(access)
     if listing is None:
         listing = await asyncio.to_thread(catalog.listing, access)
-    return _listed(request, listing)
-
-
-def _listed(request: Request, listing: Listing) -> Reply:
-    """The reply with a catalog: gzipped if the client accepts that, 304 if the client already has this version."""
-    packed = _takes_gzip(request.headers.get("accept-encoding", ""))
-    headers: Headers = [(b"etag", listing.packed_etag if packed else listing.etag), *_LISTING_HEADERS]
-    if _matches(request.headers.get("if-none-match", ""), listing.etag, listing.packed_etag):
-        return Reply(304, headers)
-    if packed:
-        return Reply(200, [*headers, (b"content-encoding", b"gzip")], listing.packed)
-    return Reply(200, headers, listing.body)
-
-
-def _matches(if_none_match: str, *tags: bytes) -> bool:
-    """Whether `If-None-Match` matches one of these tags (RFC 9110, 13.1.2). The comparison is weak, because proxies
-    that compress answers (nginx) add `W/`; `*` matches any tag."""
-    given = (tag.strip().removeprefix("W/").encode() for tag in if_none_match.split(","))
-    return if_none_match.strip() == "*" or any(tag in tags for tag in given)
-
-
-def _takes_gzip(accepted: str) -> bool:
-    """Whether `Accept-Encoding` lists gzip with a weight above 0 (RFC 9110, 12.5.3)."""
-    for each in accepted.split(","):
-        coding, _, weight = each.partition(";")
-        if coding.strip().lower() == "gzip":
-            return weight.replace(" ", "").lower() not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
-    return False
+    return listing_reply(request.headers, listing)
 
 
 async def _model(request: Request) -> Reply:
@@ -193,7 +167,7 @@ async def _model(request: Request) -> Reply:
 
 
 async def _image_models(request: Request) -> Reply:
-    return _listed(request, image_listing(request.services.runtime.current, _known_key(request)))
+    return listing_reply(request.headers, image_listing(request.services.runtime.current, _known_key(request)))
 
 
 async def _images(request: Request) -> Reply:
@@ -281,10 +255,6 @@ async def _root(request: Request) -> Reply:
     return Reply(200, [], orjson.dumps({"service": "tollgate", "models": "/v1/models", "health": "/healthz"}))
 
 
-_LISTING_HEADERS: Headers = [
-    (b"cache-control", b"private, max-age=60"),
-    (b"vary", b"authorization, x-api-key, accept-encoding"),
-]
 _GET = ("GET",)
 _POST = ("POST",)
 _CATALOG = Route("models", _GET, "catalog", _models)
