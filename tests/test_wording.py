@@ -2,7 +2,7 @@
 
 import pytest
 
-from tollgate.wording import clipped, did_you_mean, first_line, nearest_or_all, path_text
+from tollgate.wording import clipped, did_you_mean, first_line, nearest_or_all, one_line, path_text
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,10 @@ def test_all_words_are_listed_where_none_is_similar():
     assert nearest_or_all("modles", ["models", "url"]) == "did you mean `models`?"
     assert nearest_or_all("price", ["models", "url"]) == "one of models, url"
     assert nearest_or_all("price", []) == ""
+
+
+def test_a_text_of_a_provider_becomes_one_line_without_control_characters():
+    assert one_line("no\r\n12:00 ERROR \x1b[2J  more\t") == "no 12:00 ERROR [2J more"
 
 
 def test_only_a_longer_text_is_clipped():

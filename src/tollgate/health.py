@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tollgate.config.settings import Retry
 from tollgate.errors import AlarmKind, OutOfSockets, UpstreamError, UpstreamFailed, UpstreamRejected
+from tollgate.wording import one_line
 
 _SMOOTHING = 0.2
 """Weight of the newest latency in the moving average: the last ten or so requests count."""
@@ -68,7 +69,7 @@ ALARMS: dict[AlarmKind, str] = {
 
 def alarm_text(provider: str, alarm: AlarmKind, message: str) -> str:
     """A new alarm as one line of the log, with the provider's own message."""
-    return f"provider {provider}: {ALARMS[alarm]} ({_one_line(message[:200])})"
+    return f"provider {provider}: {ALARMS[alarm]} ({one_line(message[:200])})"
 
 
 def record_failure(
@@ -101,7 +102,7 @@ def record_failure(
         subject,
         error.code,
         status,
-        _one_line(error.message[:300]),
+        one_line(error.message[:300]),
         more,
     )
 
@@ -111,11 +112,6 @@ def record_alarm(health: Health, log: logging.Logger, provider: str, error: Upst
     route cools down: a provider may refuse such a call with a key that it accepts for requests."""
     if error.alarm is not None and health.alarmed(provider, error.alarm, error.message):
         log.error("%s", alarm_text(provider, error.alarm, error.message))
-
-
-def _one_line(text: str) -> str:
-    """A provider's message for the log: on one line, without control characters."""
-    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
 
 
 class Health:

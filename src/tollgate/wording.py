@@ -11,6 +11,11 @@ def clipped(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
+def one_line(text: str) -> str:
+    """A provider's message for the log: on one line, without control characters."""
+    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an error's text, or the name of its class if it has no text."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -35,6 +35,13 @@ def test_lines_are_written_in_order_and_complete_after_a_flush(pipe):
     assert os.read(pipe[0], 100) == b"one\ntwo \\ud800\nthree\n"
 
 
+def test_control_characters_of_a_line_are_written_escaped(pipe):
+    handler = BesideHandler(pipe[1])
+    _log(handler, "a\tb\x1b[2Jc\r\x9b1;1H\nd\x7f é")
+    handler.flush()
+    assert os.read(pipe[0], 100).decode() == "a\tb\\x1b[2Jc\\x0d\\x9b1;1H\nd\\x7f é\n"
+
+
 def test_a_stalled_reader_of_the_log_blocks_nothing_and_sees_how_much_was_dropped(pipe):
     """A pipe buffers 64 KiB; the next write on the event loop would block the gateway, including its health check."""
     handler = BesideHandler(pipe[1], most_bytes=200_000)

@@ -19,6 +19,9 @@ _MOST_BYTES = 4 << 20
 """Bytes of lines that wait for their reader: some 30,000 lines, a minute of a gateway in which every request fails."""
 _PIECE = 4096
 """PIPE_BUF: the most that a pipe which is ready accepts without blocking."""
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"}
+"""Control characters as they are written: a text of a provider could move the cursor of the terminal that shows the
+log, or hide lines."""
 _LAST_SECONDS = 1.0
 """How long a process that ends waits for the reader of its log."""
 
@@ -77,7 +80,7 @@ class BesideHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Queue a line, or count it as dropped if too much is waiting."""
         try:
-            line = (self.format(record) + "\n").encode(errors="backslashreplace")
+            line = (self.format(record).translate(_CONTROLS) + "\n").encode(errors="backslashreplace")
         except Exception:
             self.handleError(record)
             return

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tollgate.errors import NotFound, QuotaExhausted, TollgateError
 from tollgate.wire import PENDING
+from tollgate.wording import one_line
 
 if TYPE_CHECKING:
     from tollgate.images.runner import Jobs
@@ -141,6 +142,6 @@ class Refresher:
             self._missing.remove(job_id)
             self._jobs.tracked.forget(job_id)
         except TollgateError as error:
-            log.info("job %s could not be refreshed: %s", job_id, error.message)
+            log.info("job %s could not be refreshed: %s", job_id, one_line(error.message))
         except Exception:
             log.exception("job %s could not be refreshed", job_id)

@@ -20,6 +20,7 @@ from tollgate.images.routes import note_failure
 from tollgate.images.state import attempted, job_facts, route_of, was_submitted, with_state
 from tollgate.ledger.usage_row import failed_attempt
 from tollgate.wire import PENDING
+from tollgate.wording import one_line
 
 if TYPE_CHECKING:
     import asyncio
@@ -222,6 +223,6 @@ def log_failure(task: asyncio.Task[Generation]) -> None:
     """Log the failure of a task that nobody waits for: one line, with a traceback only for a mistake of ours."""
     failure = None if task.cancelled() else task.exception()
     if isinstance(failure, TollgateError):
-        log.info("an image job went wrong when nobody waited for it: %s", failure.message)
+        log.info("an image job went wrong when nobody waited for it: %s", one_line(failure.message))
     elif failure is not None:
         log.error("an image job went wrong when nobody waited for it", exc_info=failure)
