@@ -21,6 +21,7 @@ from tollgate.ledger.administration import Administration, grantable
 from tollgate.money import decimal_text
 from tollgate.notations import QUOTED, read_addresses, read_amount, read_endpoints, read_expiry, read_models, read_rate
 from tollgate.passwords import hash_password, removed_password
+from tollgate.process.concurrency import in_turns
 
 _ACCOUNT_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}\Z")
 _LONGEST_NAME = 100
@@ -133,18 +134,19 @@ async def set_password(books: Administration, account_id: str, password: str | N
 async def account_view(books: Administration, account_id: str) -> AccountView:
     """One account with its sums; raises `NotFound`."""
     account, now = await books.get_account(account_id), datetime.now(UTC)
-    active = sum(state_of(key, now) == "active" for key in await books.list_keys(account_id))
+    active = sum([state_of(key, now) == "active" async for key in in_turns(await books.list_keys(account_id))])
     return AccountView(account, await books.sums(account_id), active)
 
 
 async def account_views(books: Administration) -> list[AccountView]:
     """All accounts with their sums. Takes the same few queries for any number of accounts."""
     now = datetime.now(UTC)
-    active = Counter(key.account_id for key in await books.list_keys() if state_of(key, now) == "active")
-    sums = {each.account_id: each for each in await books.list_sums()}
+    keys = in_turns(await books.list_keys())
+    active = Counter([key.account_id async for key in keys if state_of(key, now) == "active"])
+    sums = {each.account_id: each async for each in in_turns(await books.list_sums())}
     return [
         AccountView(account, sums[account.id], active[account.id])
-        for account in await books.list_accounts()
+        async for account in in_turns(await books.list_accounts())
         if account.id in sums  # else it was created between the queries
     ]
 
@@ -182,7 +184,7 @@ async def key_views(books: Administration, account_id: str | None = None) -> lis
     now, spent = datetime.now(UTC), await books.keys_spent(account_id)
     return [
         KeyView(key, spent[key.id], state_of(key, now))
-        for key in await books.list_keys(account_id)
+        async for key in in_turns(await books.list_keys(account_id))
         if key.id in spent  # else it was created between the queries
     ]
 

@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from tollgate.process.concurrency import few_at_once, shielded
+from tollgate.process.concurrency import few_at_once, in_turns, shielded
 
 
 async def work(release, result):
@@ -99,3 +99,11 @@ async def test_an_error_or_a_cancelled_waiter_cancels_the_other_pieces(cancelled
     for _ in range(3):
         await asyncio.sleep(0)
     assert sorted(ended) == sorted(began) and 3 not in began
+
+
+async def test_others_run_during_a_long_list():
+    seen: list[int] = []
+    asyncio.get_running_loop().call_soon(seen.append, -1)
+    async for number in in_turns(range(1001)):
+        seen.append(number)
+    assert seen == [*range(500), -1, *range(500, 1001)]

@@ -26,7 +26,8 @@ class KeyList(NamedTuple):
 def key_list(views: Iterable[KeyView], search: str = "", *, chosen: str = "") -> KeyList:
     """The first `MOST` keys with `search` in their name or as their last four characters; also the key with the id
     `chosen`."""
-    every = sorted(views, key=lambda view: (_ORDER[view.state], -view.key.created_at.timestamp()))
+    every = sorted(views, key=lambda view: view.key.created_at, reverse=True)
+    every.sort(key=lambda view: _ORDER[view.state])
     search = search.strip()[:100]
     wanted = search.casefold()
     found = [each for each in every if wanted in each.key.name.casefold() or search == each.key.last_four]

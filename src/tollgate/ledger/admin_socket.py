@@ -29,6 +29,7 @@ from tollgate.errors import BadRequest, NotFound, TollgateError, Unavailable
 from tollgate.ledger.administration import Administration
 from tollgate.ledger.locks import once_free
 from tollgate.ledger.records import Account, AccountSums, Grant, KeyRecord, decode, encode, read_value
+from tollgate.process.concurrency import in_turns
 from tollgate.wording import first_line
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class AdminServer:
             if name not in METHODS:
                 raise BadRequest(f'no method "{name}"')
             read = {key: read_value(key, value) for key, value in arguments.items()}
-            return encode({"result": await getattr(self._ledger, name)(**read)})
+            return b'{"result":%b}' % await _encoded(await getattr(self._ledger, name)(**read))
         except TollgateError as error:
             kind = next(each.__name__ for each in type(error).__mro__ if each.__name__ in _ERRORS)
             return _failure(kind, error.message)
@@ -156,6 +157,15 @@ class AdminServer:
             log.exception("the administration call %s failed", name)
             message = f"the gateway failed, {type(error).__name__}: {first_line(error)}; its log has more"
             return _failure("TollgateError", message)
+
+
+async def _encoded(result: Any) -> bytes:
+    """The JSON of a result; other tasks run while a long list, or an object with many fields, is written."""
+    if isinstance(result, list):
+        return b"[%b]" % b",".join([encode(each) async for each in in_turns(result)])
+    if isinstance(result, dict):
+        return b"{%b}" % b",".join([encode({key: each})[1:-1] async for key, each in in_turns(result.items())])
+    return encode(result)
 
 
 def _failure(kind: str, message: str) -> bytes:

@@ -18,6 +18,7 @@ from tollgate.ledger.memory import Memory
 from tollgate.ledger.records import Account, AccountSums, Grant, KeyRecord, encode
 from tollgate.ledger.sign_in_links import SignInLinks
 from tollgate.money import decimal_text, round_cost
+from tollgate.process.concurrency import in_turns
 
 _MOST_CREDITS = Decimal(10) ** 12
 """A larger amount is a typing error, and sums could exceed exact arithmetic. The store holds amounts up to 10^26: one
@@ -72,7 +73,7 @@ class Administration:
 
     async def list_sums(self) -> list[AccountSums]:
         """The same of all accounts, oldest first."""
-        return [self._memory.sums(id) for id in self._memory.accounts]
+        return [self._memory.sums(id) async for id in in_turns([*self._memory.accounts])]
 
     async def create_key(self, account_id: str, name: str = "", **changes: Any) -> tuple[KeyRecord, str]:
         """A new key and its secret, which cannot be read again. A key has no limits but those in `changes`, named as in
@@ -105,7 +106,11 @@ class Administration:
 
     async def list_keys(self, account_id: str | None = None) -> list[KeyRecord]:
         """Keys of one account or of all, oldest first, with `last_used`."""
-        return [replace(key, last_used=self._memory.last_used.get(key.id)) for key in self._memory.keys_of(account_id)]
+        used = self._memory.last_used
+        return [
+            replace(key, last_used=used[key.id]) if key.id in used else key
+            async for key in in_turns(self._memory.keys_of(account_id))
+        ]
 
     def known_keys(self, ids: Iterable[str]) -> list[KeyRecord]:
         """Those of these keys that exist, from memory: for pages that show a few of very many."""
@@ -118,7 +123,8 @@ class Administration:
     async def keys_spent(self, account_id: str | None = None) -> dict[str, Decimal]:
         """What each key of one account, or of all, spent in its current window (in total, where it has none), by id."""
         return {
-            key.id: self._memory.spent_in_window(key.id, key.cap_window) for key in self._memory.keys_of(account_id)
+            key.id: self._memory.spent_in_window(key.id, key.cap_window)
+            async for key in in_turns(self._memory.keys_of(account_id))
         }
 
     async def grant(self, account_id: str, amount: Decimal, note: str = "") -> Grant:

@@ -1,11 +1,11 @@
 """Ways to run work: `shielded` lets it go on when its waiter is cancelled, `few_at_once` limits how much runs at a
-time, and `in_daemon_thread` is for work that may hang."""
+time, `in_turns` lets others run during a long list, and `in_daemon_thread` is for work that may hang."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -49,6 +49,19 @@ async def few_at_once(most: int, work: Callable[[S], Awaitable[T]], pieces: Iter
             for task in running:
                 task.cancel()
             await asyncio.wait(running)
+
+
+async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
+    """The items one by one. Other tasks run in between, so that hundreds of thousands of keys do not hold up requests:
+    `items` is to be no view of something that they change."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if not number % _AT_ONCE:
+            await asyncio.sleep(0)
+
+
+_AT_ONCE = 500
+"""Items whose work takes some milliseconds."""
 
 
 def in_daemon_thread(work: Callable[[], T], name: str) -> Future[T]:
