@@ -24,6 +24,7 @@ from tollgate.dashboard.key_list import MOST
 from tollgate.dashboard.pages import tryit
 from tollgate.dashboard.pages.usage import RANGES, Download
 from tollgate.dashboard.usage_report import bucket_starts
+from tollgate.errors import Unavailable
 from tollgate.ledger import KEY_ENDPOINTS, UsageRow
 from tollgate.services import CLIENT_LEFT, Inbound
 
@@ -42,6 +43,16 @@ async def test_an_account_without_credits_has_a_warning(app, alice):
     assert "Requests are refused" not in text_of(await alice.get())
     await app.services.ledger.grant("alice", Decimal("-9.995"), "")
     assert "Requests are rejected below 0.01 credits." in text_of(await alice.get())
+
+
+async def test_the_page_of_a_store_that_is_down_does_not_say_where_it_is(app, alice, monkeypatch):
+    async def down(*_):
+        raise Unavailable('the store cannot be written: Cannot open "/srv/my data/t.duckdb": see /srv/t.wal; try again')
+
+    monkeypatch.setattr(app.services.ledger, "keys_spent", down)
+    reply = await alice.get("/keys")
+    assert reply.status_code == 503 and "/srv" not in reply.text
+    assert "The store cannot be written: Cannot open …: see … try again." in text_of(reply)
 
 
 async def test_a_key_is_shown_once(app, alice):

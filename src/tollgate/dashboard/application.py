@@ -7,6 +7,7 @@ every POST has a token of its session; nothing is loaded from, or sent to, anoth
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -23,7 +24,7 @@ from tollgate.dashboard.templating import Statics, environment
 from tollgate.dashboard.throttle import Throttle
 from tollgate.dashboard.usage_queries import UsageQueries
 from tollgate.dashboard.visit import Form, State, Visit
-from tollgate.errors import BadRequest, BodyTooLarge, NotFound, TollgateError
+from tollgate.errors import BadRequest, BodyTooLarge, NotFound, TollgateError, Unavailable
 from tollgate.ledger import Account
 from tollgate.reload import Reloader
 from tollgate.services import Services, new_request_id
@@ -36,6 +37,9 @@ Who = Literal["anybody", "account", "operator"]
 _MOST_BODY = 1024 * 1024
 _MOST_SIGNING_IN = 64 * 1024
 """Bytes of forms before signing in: a visitor without a password must not be able to fill the memory."""
+_FILE = re.compile(r'"[^"]*/[^"]*"|(?<!\S)/\S+')
+"""A file in the message of a store or a disk that is down: its place is for the log."""
+
 _HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -135,7 +139,8 @@ class Pages:
         try:
             response = await self._answer(visit, place)
         except TollgateError as error:
-            response = visit.render("error.html", status=error.status, error=error)
+            shown = Unavailable(_FILE.sub("…", error.message)) if isinstance(error, Unavailable) else error
+            response = visit.render("error.html", status=error.status, error=shown)
         except ClientDisconnect:
             response = PlainTextResponse("", 400)
         except Exception:
