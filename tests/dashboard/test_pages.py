@@ -45,6 +45,14 @@ async def test_an_account_without_credits_has_a_warning(app, alice):
     assert "Requests are rejected below 0.01 credits." in text_of(await alice.get())
 
 
+async def test_the_overview_shows_the_newest_keys(app, alice):
+    await chat_sender(app)(await alice.make_key(name="laptop"))
+    for number in range(6):
+        await alice.make_key(name=f"bot-{number}")
+    page = text_of(await alice.get())
+    assert "bot-5" in page and "bot-1" in page and "bot-0" not in page
+
+
 async def test_the_page_of_a_store_that_is_down_does_not_say_where_it_is(app, alice, monkeypatch):
     async def down(*_):
         raise Unavailable('the store cannot be written: Cannot open "/srv/my data/t.duckdb": see /srv/t.wal; try again')

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from tollgate.dashboard import charts
 from tollgate.dashboard.formatting import MONEY
+from tollgate.dashboard.key_list import key_list
 from tollgate.dashboard.pages.usage import Selection, costs_by
 from tollgate.dashboard.visit import Visit
 from tollgate.ledger.reports import Filters
@@ -32,7 +33,7 @@ async def show(visit: Visit) -> Response:
         models=report.by("model")[:5],
         rows=newest,
         names=visit.key_names(row["key_id"] for row in newest),
-        active=await visit.active_keys(),
+        active=key_list(await visit.active_keys()).views,
         example=visit.runtime.catalog.example(),
         minimum=visit.runtime.gateway.credits.minimum,
     )
