@@ -304,6 +304,17 @@ async def test_an_invalid_file_is_shown_with_its_line_and_the_configuration_is_k
     assert "in force" in text_of(await operator.get("/operator/config"))
 
 
+@pytest.mark.usefixtures("in_folder")
+async def test_providers_that_are_off_are_not_counted_as_in_force(operator, tmp_path):
+    before = re.search(r"in force (\d+) providers", text_of(await operator.get("/operator/config")))
+    (tmp_path / "providers" / "idle.yaml").write_text(
+        "provider: idle\nurl: https://x.example/v1\nspeaks: chat\nheaders: {x-key: $secret.NEVER_SET}\nmodels: {}\n"
+    )
+    await operator.post("/operator/config/reload")
+    after = " ".join(text_of(await operator.get("/operator/config")).split())
+    assert before is not None and f"in force {before[1]} providers" in after and "(1 more providers are off)" in after
+
+
 async def test_the_loaded_files_are_listed_by_folder(app, operator, tmp_path):
     page = text_of(await operator.get("/operator/config"))
     names = sorted(path.name for path in (tmp_path / "providers").glob("*.yaml"))

@@ -21,6 +21,7 @@ async def show(visit: Visit) -> Response:
         notes=runtime.loaded.notes,
         folders=folders,
         gateway=gateway,
+        off=sum(bool(provider.off) for provider in gateway.providers.values()),
         catalog=runtime.catalog,
     )
 
