@@ -1,5 +1,7 @@
 """Which side of the usage is estimated, and the result; whole requests are tested in `test_billing.py`."""
 
+import time
+
 import pytest
 
 from tollgate.completions.estimate import choices_apart, completed, missing_sides, own_tokens
@@ -72,3 +74,24 @@ def test_choices_with_an_invalid_index_stay_together(index):
     answer = {"choices": [{"index": 0}, {"index": index}]}
     assert choices_apart([answer]) == [[answer]]
     assert len(choices_apart([{"choices": [{"index": 0}, {"index": 1}]}])) == 2
+
+
+def test_the_events_of_each_choice_are_kept_in_order():
+    events = [
+        {"choices": [{"index": 0, "delta": "a"}, {"index": 1, "delta": "b"}]},
+        {"choices": [{"index": 1, "delta": "c"}]},
+        {"choices": [], "usage": None},
+        "[DONE]",
+    ]
+    assert choices_apart(events) == [
+        [{"choices": [{"index": 0, "delta": "a"}]}],
+        [{"choices": [{"index": 0, "delta": "b"}]}, {"choices": [{"index": 0, "delta": "c"}]}],
+    ]
+
+
+def test_many_thousands_of_choices_take_linear_time():
+    """A provider's answer with 50,000 choices and no usage held the event loop for minutes."""
+    answer = {"choices": [{"index": index} for index in range(20_000)]}
+    began = time.process_time()
+    assert choices_apart([answer]) == [[answer]]
+    assert time.process_time() - began < 2
