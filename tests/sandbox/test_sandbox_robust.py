@@ -244,6 +244,25 @@ async def test_many_markers_take_linear_time(content):
     assert time.process_time() - began < 2  # it used to take many
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/embeddings", {"input": "[[" * 2_000_000}),
+        ("/chat/completions", {"messages": [{"role": "user", "content": [{"type": "text", "text": ""}] * 200_000}]}),
+        ("/responses", {"input": [{"role": "user", "content": [{"type": "input_text", "text": ""}] * 200_000}]}),
+        (
+            "/messages",
+            {"max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "text", "text": ""}] * 200_000}]},
+        ),
+    ],
+    ids=["brackets in an embedding input", "parts of chat", "parts of responses", "parts of messages"],
+)
+async def test_a_prompt_that_would_take_long_to_read_is_rejected(path, body):
+    began = time.process_time()
+    assert (await exchange(Sandbox(), path, {"model": "echo", **body})).status == 400
+    assert time.process_time() - began < 1.5  # it used to take two to four
+
+
 def test_many_open_calls_take_linear_time():
     gather = Gather()
     gather.open_calls.update(f"c{i}" for i in range(20_000))

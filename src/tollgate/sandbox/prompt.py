@@ -26,6 +26,9 @@ because the sandbox runs inside it."""
 _MOST_CHARACTERS = 9 * MOST_TOKENS
 """A longer prompt always has too many tokens, so it need not be counted."""
 
+_MOST_PARTS = 20_000
+"""Blocks of a prompt, each of which takes 10 µs, also if it has no tokens."""
+
 _MOST_STOPS = 100
 """Each is looked for in the whole answer."""
 
@@ -97,6 +100,10 @@ class Gather:
         if self._characters <= _MOST_CHARACTERS:
             tokens = counting.count(text) + extra
             self._tokens += tokens
+        if len(self.segments) >= _MOST_PARTS:
+            raise Fault(
+                400, f"Invalid request: more than {_MOST_PARTS} messages and parts of them.", code="array_too_long"
+            )
         if self._characters > _MOST_CHARACTERS or self._tokens > MOST_TOKENS:
             raise Fault(
                 400,

@@ -34,6 +34,9 @@ MODELS = ("draw", "echo", "echo-mini", "embed", "paint", "reasoner")
 """The listed models. Any other name is answered like `echo`, except names that begin with `missing`."""
 
 _HTML = b"<!doctype html>\n<html><head><title>Sandbox</title></head><body><h1>This is a web page</h1></body></html>\n"
+_MOST_MARKED = 9 * 8192
+"""Characters of an embedding input or an image prompt in which markers are looked for: a longer input is refused. Each
+pair of brackets takes a microsecond, and a body may have 16 million."""
 _REMEMBERED = 2000
 _MOST_STORED = 16 * 1024 * 1024
 """Bytes of all conversations: inside a gateway this is the gateway's memory."""
@@ -244,7 +247,7 @@ def _plain_text(route: str, body: Mapping[str, object]) -> str:
         text = given[0] if isinstance(given, list) and given else given
     else:
         text = given.get("prompt") if isinstance(given, Mapping) else body.get("prompt")
-    return text if isinstance(text, str) else ""
+    return text if isinstance(text, str) and len(text) <= _MOST_MARKED else ""
 
 
 def _address(headers: Mapping[str, str]) -> str | None:
