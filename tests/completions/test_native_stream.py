@@ -17,6 +17,7 @@ from tollgate.completions.exchange import Exchange
 from tollgate.completions.marked_events import split_at_marks
 from tollgate.completions.native_chat import NativeChat
 from tollgate.completions.native_plain import NativePlain, last_sequence
+from tollgate.completions.native_stream import KeptBlocks
 from tollgate.completions.route_events import Reframed
 from tollgate.config.files import built_in_mappings
 from tollgate.config.load import read_file
@@ -489,3 +490,11 @@ def test_rewritten_events_contain_no_unicode_line_breaks(ascii: bool) -> None:
     raw = b"".join(stream.feed(json.dumps(event, ensure_ascii=ascii).encode() + b"\n") for event in events)
     raw += stream.finish()
     assert [json.loads(line[6:]) for line in raw.decode().splitlines() if line] == events
+
+
+def test_kept_blocks_with_thousands_of_blank_lines_are_read_up_to_these():
+    """They passed unparsed; reading them for an estimate must not fail an answer that was sent."""
+    kept = KeptBlocks()
+    for block in (b'data: {"a": 1}\n\n', b"\n" * 30_000):
+        kept.add(block)
+    assert kept.events() == [{"a": 1}]

@@ -21,7 +21,7 @@ from tollgate.completions.native import parsed_event, valid_utf8
 from tollgate.completions.opening import answers, opening_of
 from tollgate.completions.route_events import Reframed, converts_frames
 from tollgate.completions.stage import Stage
-from tollgate.errors import AnswerLost, TollgateError, UpstreamError
+from tollgate.errors import AnswerLost, TollgateError, UpstreamError, UpstreamFailed
 from tollgate.mapping.streams.run import ENDED_EARLY
 from tollgate.public_errors import stream_error_events
 from tollgate.sse import BLANK, Decoder, Event, is_end_mark
@@ -64,8 +64,13 @@ class KeptBlocks:
     def events(self) -> list[Any]:
         """The parsed events of the kept part."""
         decoder = Decoder()
-        found = [event for block in self.blocks for event in decoder.feed(block)]
-        found += decoder.finish()  # where lines end with CR alone, only the next byte shows that an event is complete
+        found: list[Event] = []
+        with contextlib.suppress(UpstreamFailed):  # for thousands of blank lines, which passed unparsed
+            for block in self.blocks:
+                found += decoder.feed(block)
+            found += (
+                decoder.finish()
+            )  # where lines end with CR alone, only the next byte shows that an event is complete
         parsed = []
         for event in found:
             with contextlib.suppress(orjson.JSONDecodeError):  # a comment, or the end mark
