@@ -206,13 +206,17 @@ def test_an_event_with_too_many_lines_is_rejected(monkeypatch: pytest.MonkeyPatc
         decode(line * 200 + b"\n\n")
 
 
-@pytest.mark.parametrize("line", [b"\n", b"\r", b"\r\n"], ids=["LF", "CR", "CRLF"])
+@pytest.mark.parametrize(
+    ("line", "end"),
+    [(b"\n", b"\n"), (b"\r", b"\r"), (b"\r\n", b"\r\n"), (b":\n\n", b"\n"), (b": a\r\n\r\n", b"\r\n")],
+    ids=["LF", "CR", "CRLF", "comments", "comments with CRLF"],
+)
 @pytest.mark.parametrize("size", [1, 40], ids=["line by line", "many at once"])
-def test_a_stream_of_blank_lines_is_rejected_unless_events_come_between(
-    monkeypatch: pytest.MonkeyPatch, line: bytes, size: int
+def test_a_stream_of_blank_lines_or_comments_is_rejected_unless_events_come_between(
+    monkeypatch: pytest.MonkeyPatch, line: bytes, end: bytes, size: int
 ) -> None:
     monkeypatch.setattr("tollgate.sse._MOST_STRAYS", 100)
-    event = b"data: x" + line * 2
+    event = b"data: x" + end * 2
     spaced = Decoder()
     for _ in range(100):  # heartbeats in front of each event
         spaced.feed_pairs(line)

@@ -28,8 +28,9 @@ _MOST_LINES = 100_000
 """Most lines of one event; parsing them blocks the event loop for a tenth of a second."""
 _MOST_STRAYS = 10_000
 _STRAYS_PER_EVENT = 8
-"""Most stray blank lines of a stream: so many, and some more for each event. Each is an event of one byte, and a few MB
-of them would block the event loop for many seconds. Heartbeats are one a second."""
+"""Most stray blank lines and comments of a stream: so many, and some more for each event. Each is an event of one to
+three bytes, and a few MB of them, or some kB compressed, would block the event loop for many seconds. Heartbeats are
+one a second."""
 
 
 class Event(NamedTuple):
@@ -57,7 +58,7 @@ class Decoder:
     """Incremental decoder; one per stream.
 
     `feed(b'data: {}\\n\\n')` returns `[Event(None, b'{}', b'data: {}\\n\\n')]`. Raises `UpstreamFailed` if an event
-    exceeds `max_event_bytes`, or if nearly everything is blank lines.
+    exceeds `max_event_bytes`, or if nearly everything is blank lines and comments.
     """
 
     __slots__ = ("_carriage", "_heads", "_held", "_limit", "_marked", "_names", "_scanned", "_started", "_strays")
@@ -70,7 +71,7 @@ class Decoder:
         self._started = False
         self._marked = False
         self._strays = 0
-        """Stray blank lines beyond those that the events so far allow."""
+        """Stray blank lines and comments beyond those that the events so far allow."""
         self._names: dict[bytes, str] = {}
         self._heads: dict[bytes, str | None] = {}
         """Event names by their whole line."""
@@ -175,7 +176,7 @@ class Decoder:
         events: list[Event] = []
         append = events.append
         names = self._names
-        walked = 0
+        walked = strays = 0
         for piece in pieces:
             if piece.startswith(b"data: ") and b"\n" not in piece:
                 append(_new(Event, (None, piece[6:], piece + b"\n\n")))
@@ -183,12 +184,14 @@ class Decoder:
                 named = piece[7:at]
                 append(_new(Event, (names.get(named) or self._name(named), piece[at + 7 :], piece + b"\n\n")))
             elif piece and not piece.startswith(b"\n"):
-                append(self._block(piece + b"\n\n"))
+                event = self._block(piece + b"\n\n")
+                append(event)
+                strays += not event.data
             else:
                 events += self._walk(piece + b"\n\n", final=True)[0]
                 walked += 1
-        if self._strays:
-            self._count(0, len(pieces) - walked)
+        if self._strays or strays:
+            self._count(strays, len(pieces) - walked - strays)
         if last:
             events += self._walk(last, final=True)[0]
         return events
@@ -215,20 +218,18 @@ class Decoder:
             end = found.end()
             if end == size and not final and data[end - 1] == 0x0D:
                 break  # the next byte may be the line feed of a CRLF
-            if stray is None:
-                events.append(self._block(data[at:end]))
-            else:
-                events.append(_new(Event, (None, b"", data[at:end])))
-                strays += 1
+            event = self._block(data[at:end]) if stray is None else _new(Event, (None, b"", data[at:end]))
+            events.append(event)
+            strays += not event.data
             at = end
         self._count(strays, len(events) - strays)
         return events, at
 
     def _count(self, strays: int, others: int) -> None:
-        """Count stray blank lines and other events. Raises `UpstreamFailed`."""
+        """Count stray blank lines and comments, and other events. Raises `UpstreamFailed`."""
         self._strays = max(0, self._strays + strays - _STRAYS_PER_EVENT * others)
         if self._strays > _MOST_STRAYS:
-            raise UpstreamFailed("a stream consists of blank lines")
+            raise UpstreamFailed("a stream consists of blank lines and comments")
 
     def _block(self, raw: bytes) -> Event:
         if len(raw) > _MOST_LINES and raw.count(b"\n") + raw.count(b"\r") > _MOST_LINES:
