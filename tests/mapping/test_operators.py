@@ -580,6 +580,31 @@ EXPRESSIONS = {
             "e": {"$ref": "https://x.example/y"},
         },
     },
+    "'s' | inlined_schema": None,
+    "{'properties': {'a': {'$ref': 'https://x.example/y'}}} | inlined_schema": {
+        "properties": {"a": {"$ref": "https://x.example/y"}},
+    },
+    "{'properties': {'a': {'$ref': '#/$defs/A', 'description': 'An a.'}, 'l': {'items': {'$ref': '#/definitions/B'}}}, "
+    "'$defs': {'A': {'type': 'object', 'properties': {'b': {'anyOf': [{'$ref': '#/definitions/B'}, "
+    "{'type': 'null'}]}}}}, 'definitions': {'B': {'type': 'string'}}} | inlined_schema": {
+        "properties": {
+            "a": {
+                "type": "object",
+                "properties": {"b": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
+                "description": "An a.",
+            },
+            "l": {"items": {"type": "string"}},
+        },
+    },
+    "{'properties': {'t': {'$ref': '#/$defs/T'}, 'r': {'$ref': '#'}}, 'type': 'object', "
+    "'$defs': {'T': {'type': 'object', 'properties': {'t': {'$ref': '#/$defs/T'}}}}} | inlined_schema": {
+        "type": "object",
+        "properties": {
+            "t": {"type": "object", "properties": {"t": {"type": "object", "$ref": "#/$defs/T"}}},
+            "r": {"type": "object", "$ref": "#"},
+        },
+        "$defs": {"T": {"type": "object", "properties": {"t": {"$ref": "#/$defs/T"}}}},
+    },
     "1 if $.no": None,
     "$.t and $.s": "a",
     "$.no or $.s": "a",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tollgate.mapping import digests, filters, join_parts, json_schemas, seal, typed_schemas
+from tollgate.mapping import digests, filters, inlined_schemas, join_parts, json_schemas, seal, typed_schemas
 from tollgate.mapping.values import KINDS, json_text
 
 _MOST = 9
@@ -239,6 +239,12 @@ FILTERS: dict[str, Filter] = {
             "{'type': 'object', 'anyOf': [{'required': ['a']}]} | typed_schema → "
             '{"anyOf":[{"type":"object","required":["a"]}]}',
             name="typed_schema",
+        ),
+        _filter(
+            inlined_schemas.inlined,
+            "{'items': {'$ref': '#/$defs/a'}, '$defs': {'a': {'type': 'string'}}} | inlined_schema → "
+            '{"items":{"type":"string"}}',
+            name="inlined_schema",
         ),
         _filter(filters.default, "none | default(5) → 5", takes_absent=True),
     )

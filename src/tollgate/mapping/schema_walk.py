@@ -1,4 +1,4 @@
-"""How JSON schemas contain others: the walk through one, and where its references lead.
+"""How JSON schemas contain others: the walk through one, where its references lead, and how much of it may be copied.
 
 Values that are no schemas (a property called `minimum`, a list of examples) are not entered.
 """
@@ -8,12 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tollgate.mapping.values import Object
+
 ONE = ("items", "contains", "not", "additionalProperties")
 """Keywords that hold one schema (or true or false)."""
 SEVERAL = ("anyOf", "oneOf", "allOf", "prefixItems")
 """Keywords that hold a list of schemas."""
 NAMED = ("properties", "patternProperties", "$defs", "definitions")
 """Keywords that hold schemas by name."""
+MOST_COPIES = 50_000
+"""How many values a filter may copy to where they apply: nested alternatives and references multiply them, so that a
+schema of a kilobyte could become one of gigabytes."""
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -54,3 +59,14 @@ def target_of(root: dict[str, Any], reference: str) -> dict[str, Any] | None:
     for name in names:
         found = found.get(name.replace("~1", "/").replace("~0", "~")) if type(found) is dict else None
     return found if type(found) is dict else None
+
+
+class TooManyCopies(Exception):
+    """A schema would become too large."""
+
+
+def size(value: Object) -> int:
+    """How many values there are in a value, with itself."""
+    if type(value) is dict:
+        return 1 + sum(map(size, value.values()))
+    return 1 + sum(map(size, value)) if type(value) is list else 1

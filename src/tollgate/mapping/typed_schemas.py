@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tollgate.mapping.schema_walk import everywhere, target_of
+from tollgate.mapping.schema_walk import MOST_COPIES, TooManyCopies, everywhere, size, target_of
 from tollgate.mapping.values import Object
 
 _NOTES = (
@@ -33,9 +33,6 @@ _OF_TYPE = (
     ("number", ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")),
 )
 """The keywords that only values of a type can violate."""
-_MOST_COPIES = 50_000
-"""How many values `typed` may copy to where they apply: nested alternatives and references multiply them, so that a
-schema of a kilobyte could become one of gigabytes."""
 _TYPES = {
     dict: "object",
     list: "array",
@@ -63,7 +60,7 @@ def typed(schema: Object) -> dict[str, Any] | None:
         del made["definitions"]
     try:
         return everywhere(made, _type, before=_Parting(made).part) if made else made
-    except (_TooManyCopies, RecursionError):
+    except (TooManyCopies, RecursionError):
         return schema
 
 
@@ -79,16 +76,12 @@ def _type(schema: dict[str, Any]) -> dict[str, Any]:
     return {"type": kinds[0] if len(kinds) == 1 else kinds, **schema}
 
 
-class _TooManyCopies(Exception):
-    """A schema would become too large."""
-
-
 class _Parting:
     """Parts the schemas in `root`: references from what is beside them, and alternatives likewise."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
-        self._left = _MOST_COPIES
+        self._left = MOST_COPIES
         """How many values may still be copied."""
 
     def part(self, schema: dict[str, Any]) -> dict[str, Any]:
@@ -98,11 +91,11 @@ class _Parting:
         rest = {key: value for key, value in schema.items() if key not in notes and key != "anyOf"}
         alternatives, kinds = schema.get("anyOf"), schema.get("type")
         if type(alternatives) is list and rest:
-            self._take(len(alternatives) * _size(rest))
+            self._take(len(alternatives) * size(rest))
             parts = [_joined(rest, self._referred(one)) if type(one) is dict else one for one in alternatives]
             return {**notes, "anyOf": parts}
         if type(kinds) is list and not rest.keys() <= {"type", "enum"}:
-            self._take(len(kinds) * _size(rest))
+            self._take(len(kinds) * size(rest))
             return {**notes, "anyOf": [{**rest, "type": kind} if kind != "null" else {"type": kind} for kind in kinds]}
         return schema
 
@@ -120,20 +113,13 @@ class _Parting:
             return schema
         if reference in within:
             return {"type": target.get("type", "object"), **notes}
-        self._take(_size(target))
+        self._take(size(target))
         return {**everywhere(target, lambda one: self._referred(one, (*within, reference))), **notes}
 
     def _take(self, number: int) -> None:
         self._left -= number
         if self._left < 0:
-            raise _TooManyCopies
-
-
-def _size(value: Object) -> int:
-    """How many values there are in a value, with itself."""
-    if type(value) is dict:
-        return 1 + sum(map(_size, value.values()))
-    return 1 + sum(map(_size, value)) if type(value) is list else 1
+            raise TooManyCopies
 
 
 def _joined(outer: dict[str, Any], alternative: dict[str, Any]) -> dict[str, Any]:
