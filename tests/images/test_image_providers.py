@@ -86,7 +86,7 @@ def test_a_series_of_images_is_held_at_its_maximum_length(model):
     ("offer", "given", "held"),
     [
         ("openai-images-openai/gpt-image-2", {"quality": "auto", "size": "auto", "n": 2}, "0.422"),
-        ("openai-images-openai/gpt-image-2", {"quality": "max", "size": "3840x2160"}, "0.401"),
+        ("openai-images-openai/gpt-image-2", {"quality": "high", "size": "3840x2160"}, "0.401"),
         ("openai-images-openai/gpt-image-1.5", {"quality": "high", "size": "auto"}, "0.2"),
         ("azure-openai-images-openai/gpt-image-1", {"quality": "auto", "size": "auto"}, "0.25"),
         ("gemini-images-google/gemini-3-pro-image", {"resolution": "4K"}, "0.24"),
