@@ -68,9 +68,8 @@ class KeptBlocks:
         with contextlib.suppress(UpstreamFailed):  # for thousands of blank lines, which passed unparsed
             for block in self.blocks:
                 found += decoder.feed(block)
-            found += (
-                decoder.finish()
-            )  # where lines end with CR alone, only the next byte shows that an event is complete
+            # where lines end with CR alone, only the next byte shows that an event is complete
+            found += decoder.finish()
         parsed = []
         for event in found:
             with contextlib.suppress(orjson.JSONDecodeError):  # a comment, or the end mark
