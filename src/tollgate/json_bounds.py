@@ -61,11 +61,13 @@ def holds_more(body: Any, most: int) -> bool:
 
 def count_of(raw: bytes, mark: bytes) -> int:
     """How often a byte occurs in JSON text. In CPython 3.11 `bytes.count` takes ten times as long if the byte is rare,
-    as in texts, and about as long if it is one in thirty.
+    as in texts, and about as long if it is one in thirty; but a twentieth of the time if a text is nothing else.
 
     count_of(b'{"a": [1]}', b":") -> 1
     """
-    return len(raw) - len(raw.replace(mark, b""))
+    most = len(raw) // 16 + 1
+    found = len(raw) - len(raw.replace(mark, b"", most))
+    return found if found < most else raw.count(mark)
 
 
 def too_many(raw: bytes, most: int) -> bool:
