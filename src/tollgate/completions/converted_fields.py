@@ -44,6 +44,7 @@ _TABLES: dict[str, Mapping[str, Rule | Fields]] = {
         "extra_body": OBJECT,
         "function_call": TEXT_OR_OBJECT,
         "functions": OBJECTS,
+        "image_config": OBJECT,
         "modalities": LIST,
         "parallel_tool_calls": BOOLEAN,
         "reasoning": OBJECT,
