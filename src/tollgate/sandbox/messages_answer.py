@@ -4,6 +4,7 @@ pings and tool input."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from secrets import token_hex
 
 import orjson
@@ -116,21 +117,19 @@ class MessagesWriter:
         return blocks
 
 
-def _opened(block: dict[str, object]) -> tuple[dict[str, object], list[dict[str, object]]]:
+def _opened(block: dict[str, object]) -> tuple[dict[str, object], Iterator[dict[str, object]]]:
     """A block as it starts, empty, and the deltas that fill it."""
     kind = block["type"]
+    deltas: Iterator[dict[str, object]] = iter(())
     if kind == "thinking":
-        deltas: list[dict[str, object]] = [
-            {"type": "thinking_delta", "thinking": piece} for piece in counting.pieces(str(block["thinking"]))
-        ]
-        deltas.append({"type": "signature_delta", "signature": block["signature"]})
-        return {"type": "thinking", "thinking": "", "signature": ""}, deltas
+        deltas = ({"type": "thinking_delta", "thinking": piece} for piece in counting.pieces(str(block["thinking"])))
+        signed: dict[str, object] = {"type": "signature_delta", "signature": block["signature"]}
+        return {"type": "thinking", "thinking": "", "signature": ""}, chain(deltas, [signed])
     if kind == "text":
-        return {"type": "text", "text": ""}, [
-            {"type": "text_delta", "text": piece} for piece in counting.pieces(str(block["text"]))
-        ]
+        deltas = ({"type": "text_delta", "text": piece} for piece in counting.pieces(str(block["text"])))
+        return {"type": "text", "text": ""}, deltas
     if kind == "tool_use":
         given = orjson.dumps(block["input"]).decode() if block["input"] else ""
-        fragments = ["", *counting.pieces(given)]
-        return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": f} for f in fragments]
-    return block, []
+        fragments = chain([""], counting.pieces(given))
+        return {**block, "input": {}}, ({"type": "input_json_delta", "partial_json": f} for f in fragments)
+    return block, deltas
