@@ -444,6 +444,16 @@ def test_vertex_gets_calls_without_ids(provider, ids):
     assert found and all(offer.can.get("call_ids") is ids for offer in found)
 
 
+def test_vertex_gets_the_tier_of_a_gemini_request_in_a_header():
+    # docs.cloud.google.com/vertex-ai/generative-ai/docs/priority-paygo
+    offer = next(offer for offer in offers("vertex") if offer.endpoint == "gemini")
+    body, sent = offer.request_parts({"contents": [], "serviceTier": "priority"}, stream=True)
+    assert (json.loads(body), sent.all_headers({})) == (
+        {"contents": []},
+        {"x-vertex-ai-llm-shared-request-type": "priority"},
+    )
+
+
 # -- Claude on the clouds
 
 
