@@ -41,6 +41,7 @@ PROVIDER = """
 provider: acme
 url: app://acme
 speaks: {FORMAT: /answer}
+request: [{set: {note: edited}}]
 response: [{set: {note: edited}}]
 models:
   acme/one: {upstream: up-1, price: {prompt: "0.001", completion: "0.002"}}

@@ -42,3 +42,7 @@ def test_whole_numbers_beyond_64_bits_keep_their_digits(digits):
     text = '{"a":[' + digits + ",1e+30,18446744073709551615]}"
     assert orjson.dumps(json_value(text)).decode() == text
     assert json_value(text)["a"][1:] == [1e30, 18446744073709551615]
+
+
+def test_a_large_number_that_is_nested_too_deeply_for_its_digits_is_read():
+    assert json_value("[" * 1000 + "100000000000000000000" + "]" * 1000)

@@ -93,7 +93,7 @@ def edited_document(
     """The request when both sides speak the same protocol; None if the client's own bytes are sent. `stream`: whether
     the route is asked for a stream, which may differ from what the client asked for. `context`: of all calls for this
     attempt, the earlier of which lacked the bytes of URLs."""
-    body, attempt = exchange.body, exchange.attempt
+    body, attempt = _with_digits(exchange), exchange.attempt
     other_way = stream != exchange.stream
     if (other_way or offer.marked) and type(several := body.get("n")) is int and several > 1:
         raise BadRequest("n is greater than 1; this model returns one answer per request", param="n")
@@ -162,8 +162,13 @@ def _asks_usage(offer: Offer, stream: bool) -> bool:
 
 
 def _hub_of(exchange: Exchange, offer: Offer, context: Context) -> dict[str, Any]:
-    body = with_digits(exchange.body, exchange.inbound.body) if exchange.large_numbers else exchange.body
-    return with_thoughts(exchange, offer, request_to_hub(exchange.client_format, body, context))
+    return with_thoughts(exchange, offer, request_to_hub(exchange.client_format, _with_digits(exchange), context))
+
+
+def _with_digits(exchange: Exchange) -> dict[str, Any]:
+    """The client's request, in which large numbers of calls have their digits."""
+    body: dict[str, Any] = exchange.body
+    return with_digits(body, exchange.inbound.body) if exchange.large_numbers else body
 
 
 def asks_stream(exchange: Exchange, offer: Offer) -> bool:
