@@ -140,9 +140,10 @@ def test_a_price_that_grows_with_size_and_steps_is_held_as_estimated(model, give
         ({"input_image": "x", "input_image_2": "y", "width": 2048, "height": 2048}, "0.195", "0.075"),
         ({"input_image": "x", "input_image_2": "y", "input_image_3": "z", "input_image_4": "z"}, "0.21", "0.03"),
         ({"width": None, "height": None}, "0.03", "0.03"),
+        ({"width": 2048, "height": None}, "0.045", "0.045"),
         ({"input_image": "x", "width": None, "height": None}, "0.135", "0.03"),
     ],
-    ids=["no image", "one", "two, and a large picture", "four", "no size", "one, whose size the picture will have"],
+    ids=["no image", "one", "two, and a large picture", "four", "no size", "a width", "one, whose size it has"],
 )
 def test_input_images_are_held_at_their_maximum_price(given, held, charged):
     """Each has up to four megapixels. What they cost is in the answer; without it, the picture is charged."""
