@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tollgate.mapping.schema_walk import MOST_COPIES, NAMED, TooManyCopies, everywhere, inside, size, target_of
+from tollgate.mapping.schema_walk import MOST_COPIES, TooManyCopies, everywhere, size, target_of
 from tollgate.mapping.values import Object
 
 
@@ -17,17 +17,17 @@ def inlined(schema: Object) -> dict[str, Any] | None:
     """
     if type(schema) is not dict:
         return None
-    if not _refers(schema):
-        return schema
     try:
-        return _Inlining(schema).made()
+        return _Inlining(schema).made() if _refers(schema) else schema
     except (TooManyCopies, RecursionError):
         return schema
 
 
-def _refers(schema: dict[str, Any]) -> bool:
-    """Whether there is a reference in a schema."""
-    return "$ref" in schema or any(map(_refers, inside(schema, NAMED)))
+def _refers(value: Object) -> bool:
+    """Whether there is a reference in a value, also where none is replaced (`propertyNames`)."""
+    if type(value) is dict:
+        return "$ref" in value or any(map(_refers, value.values()))
+    return type(value) is list and any(map(_refers, value))
 
 
 class _Inlining:
