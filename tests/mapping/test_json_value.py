@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from tollgate.mapping.json_value import json_value
+from tollgate.mapping.json_value import json_value, with_digits
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,8 @@ def test_whole_numbers_beyond_64_bits_keep_their_digits(digits):
 
 def test_a_large_number_that_is_nested_too_deeply_for_its_digits_is_read():
     assert json_value("[" * 1000 + "100000000000000000000" + "]" * 1000)
+
+
+def test_a_large_number_beside_half_a_surrogate_pair_stays_a_float():
+    read = {"a": 1e20, "b": "\ufffd"}
+    assert with_digits(read, b'{"a": 100000000000000000001, "b": "\\ud800"}') is read

@@ -51,9 +51,9 @@ def different(provider: str) -> Iterator[Offer]:
                 yield offer
 
 
-def lost(client: str, offer: Offer, said: dict[str, Any], *, strict: bool = False) -> list[str]:
+def lost(client: str, offer: Offer, said: dict[str, Any]) -> list[str]:
     """What a request is said to lose at an offer."""
-    context = Context(offer.model_facts, offer.can, strict=strict)
+    context = Context(offer.model_facts, offer.can)
     body: Any = {"model": "m", **REQUESTS[client], **said}
     if client != offer.protocol:
         body = convert_request(mapping(client), mapping(offer.protocol), body, context).body
@@ -76,24 +76,6 @@ def test_what_changes_nothing_is_not_named_as_lost(provider: str) -> None:
         if (names := lost(client, offer, said))
     }
     assert not named
-
-
-RETURNED: dict[str, Any] = {
-    "reasoning": "Hm.",
-    "reasoning_content": "Hm.",
-    "reasoning_details": [{"type": "reasoning.text", "text": "Hm.", "format": "anthropic-claude-v1", "index": 0}],
-    "thinking_blocks": [{"type": "thinking", "thinking": "Hm.", "signature": "S"}],
-    "annotations": [{"type": "url_citation", "url_citation": {"url": "https://a", "start_index": 0, "end_index": 1}}],
-}
-"""What our answers to chat clients contain beside the text, and chat clients return."""
-
-
-@pytest.mark.parametrize("provider", PROVIDERS)
-def test_a_strict_key_may_return_what_answers_contain(provider: str) -> None:
-    user = {"role": "user", "content": "Hi"}
-    turns = [user, {"role": "assistant", "content": "Hello", **RETURNED}, user]
-    for offer in different(provider):
-        lost("chat", offer, {"messages": turns}, strict=True)
 
 
 def test_a_model_without_reasoning_is_asked_for_none() -> None:

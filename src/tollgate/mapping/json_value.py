@@ -25,15 +25,19 @@ def json_value(text: str) -> Any:
 
 def with_digits(value: Any, text: str | bytes) -> Any:
     """What orjson reads in a JSON text, with the digits of whole numbers beyond 64 bits, which can only be passed on. A
-    value that is nested too deeply for Python's parser stays as it is.
+    value that is nested too deeply for Python's parser stays as it is, as one with half a surrogate pair in the text.
 
     >>> orjson.dumps(with_digits([1e20], "[100000000000000000001]"))
     b'[100000000000000000001]'
     """
-    try:
-        return json.loads(text, parse_int=_whole) if _has_beyond(value) else value
-    except RecursionError:
+    if not _has_beyond(value):
         return value
+    try:
+        exact = json.loads(text, parse_int=_whole)
+        orjson.dumps(exact)
+    except (RecursionError, TypeError):
+        return value
+    return exact
 
 
 def _has_beyond(value: Any) -> bool:
