@@ -492,6 +492,23 @@ def test_rewritten_events_contain_no_unicode_line_breaks(ascii: bool) -> None:
     assert [json.loads(line[6:]) for line in raw.decode().splitlines() if line] == events
 
 
+def test_frames_that_are_no_events_of_the_format_are_not_sent() -> None:
+    """The end of an enveloped stream, and frames in which `unwrap` finds nothing: client libraries would read them as
+    chunks without choices. A failure is in the end of such a stream, too."""
+    framed = PROVIDER.replace("/chat/completions", "{path: /c, framing: enveloped, unwrap: $.chunk or $.last}")
+    offer = offer_of(framed, endpoint="chat", mappings=route("chat")[1])
+    error = {"error": {"message": "no"}}
+    wrapped = [(0, {"chunk": chunk({"content": "a"})}), (0, {"beat": 1}), (2, {"last": {}}), (2, {"last": error})]
+    frames = [(flags, json.dumps(frame).encode()) for flags, frame in wrapped]
+    raw = Reframed(offer, "chat").feed(
+        b"".join(bytes([flags]) + len(data).to_bytes(4) + data for flags, data in frames)
+    )
+    assert [json.loads(line[6:]) for line in raw.decode().splitlines() if line.startswith("data")] == [
+        chunk({"content": "a"}),
+        error,
+    ]
+
+
 def test_kept_blocks_with_thousands_of_blank_lines_are_read_up_to_these():
     """They passed unparsed; reading them for an estimate must not fail an answer that was sent."""
     kept = KeptBlocks()

@@ -187,10 +187,13 @@ class RouteEvents:
 
 
 class Reframed:
-    """Rewrites a native stream whose framing is not SSE, or whose events are edited, as server-sent events."""
+    """Rewrites a native stream whose framing is not SSE, or whose events are edited, as server-sent events. Frames in
+    which `unwrap` finds nothing are no events of the format, and neither is the envelope that ends a stream, if it has
+    no error: client libraries would read them as chunks without choices."""
 
     def __init__(self, offer: Offer, dialect: str) -> None:
         self._events = RouteEvents(offer)
+        self._end = "end" if offer.framing == "enveloped" else None
         self._named = dialect != "chat"
         self._ended = False
 
@@ -210,6 +213,8 @@ class Reframed:
     def _encode(self, events: list[Received]) -> bytes:
         out = []
         for name, event, _ in events:
+            if event is None or self._end == name is not None and not (isinstance(event, dict) and event.get("error")):
+                continue
             if self._named and isinstance(event, dict) and isinstance(event.get("type"), str):
                 name = event["type"]
             out.append(sse.encode(orjson.dumps(event), name))
