@@ -133,6 +133,8 @@ def test_the_blocks_of_a_large_answer_are_not_joined(size, first):
         pytest.param(packed(0.5, -2.0), [0.5, -2.0], id="base64 floats"),
         pytest.param({"base64": base64.b64encode(b"\xff\x01").decode(), "type": "int8"}, [-1, 1], id="int8"),
         pytest.param({"base64": base64.b64encode(b"\xff\x01").decode(), "type": "uint8"}, [255, 1], id="uint8"),
+        pytest.param({"base64": "ADgAwA==", "type": "float16"}, [0.5, -2.0], id="float16"),
+        pytest.param({"base64": "AAAAAAAA4D8=", "type": "float64"}, [0.5], id="float64"),
     ],
 )
 def test_a_vector_is_read_in_any_encoding(vector, wanted):
@@ -155,6 +157,8 @@ def test_base64_floats_keep_their_exact_float32_values():
         "",
         "AAAA",
         {"base64": "AAAAAA==", "type": "float64"},
+        {"base64": "AAAAAA==", "type": "bfloat16"},
+        {"base64": "", "type": "int8"},
         {},
         [],
         [1.0, None],

@@ -11,6 +11,7 @@ import array
 import base64
 import binascii
 import re
+import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ _MOST_BRACES = 32
 _NUMBERS = {int, float}
 _SIGNED = {"int8": "b", "uint8": "B", "binary": "b", "ubinary": "B"}
 """Type codes of quantised vectors, which consist of bytes. A binary vector keeps eight bits in one number, as sent."""
+_FLOATS = {"float": "f", "float32": "f", "float16": "e", "float64": "d"}
+"""Type codes of `struct` for vectors of little-endian floats."""
 
 
 @dataclass(slots=True)
@@ -144,8 +147,9 @@ def _open_braces(piece: bytes) -> int:
 def vector_text(vector: object) -> bytes:
     """One vector as the JSON text of a float array.
 
-    Accepts a list of numbers, a base64 string of little-endian float32, and `{base64, type}` with another type (int8,
-    uint8, binary, ubinary). Raises ValueError for anything else, such as the pairs of a sparse vector.
+    Accepts a list of numbers, a base64 string of little-endian float32, and `{base64, type}` with another type
+    (float16, float64, int8, uint8, binary, ubinary). Raises ValueError for anything else, such as the pairs of a sparse
+    vector.
     """
     if isinstance(vector, list):
         _numbers(vector)
@@ -160,13 +164,11 @@ def vector_text(vector: object) -> bytes:
         raise ValueError(f"a vector has the unsupported type {type(vector).__name__}")
     packed = _decoded(vector)
     if kind in _SIGNED:
-        return orjson.dumps(array.array(_SIGNED[kind], packed).tolist())
-    if kind not in ("float", "float32"):
+        return orjson.dumps(array.array(_SIGNED[kind], _whole(packed, 1)).tolist())
+    if kind not in _FLOATS:
         raise ValueError(f"a vector has the unsupported type {kind}")
-    floats = array.array("f", _whole(packed))
-    if sys.byteorder == "big":
-        floats.byteswap()
-    return orjson.dumps(floats.tolist())
+    size = struct.calcsize("<" + _FLOATS[kind])
+    return orjson.dumps(struct.unpack(f"<{len(_whole(packed, size)) // size}{_FLOATS[kind]}", packed))
 
 
 def packed_vector(vector: object) -> bytes:
@@ -199,9 +201,9 @@ def _decoded(vector: str) -> bytes:
         raise ValueError(f"a vector is not base64: {error}") from None
 
 
-def _whole(packed: bytes) -> bytes:
-    if len(packed) % 4 or not packed:
-        raise ValueError(f"a base64 vector of {len(packed)} bytes holds no whole number of float32 values")
+def _whole(packed: bytes, size: int = 4) -> bytes:
+    if len(packed) % size or not packed:
+        raise ValueError(f"a base64 vector of {len(packed)} bytes holds no whole number of values of {size} bytes")
     return packed
 
 
