@@ -156,6 +156,20 @@ async def test_token_arrays_go_to_providers_that_accept_them(tmp_path, given):
         assert here.apps["acme"].calls[0][2]["input"] == given
 
 
+async def test_token_arrays_go_to_a_dialect_that_says_that_it_takes_them(tmp_path):
+    (tmp_path / "mappings").mkdir()
+    (tmp_path / "mappings" / "bare.yaml").write_text(
+        "mapping: bare\nhub: embeddings\nrequest: {from_hub: {ids: $.inputs}}\nresponse: {to_hub: {vectors: $}}\n"
+    )
+    cemo = BEMO.replace("bemo", "cemo").replace("mapping: cohere-embeddings", "mapping: bare")
+    takes = cemo.replace("models:", "can: {token_ids: true}\nmodels:")
+    acme = ACME.replace("models:", "can: {token_ids: false}\nmodels:")
+    answer = Provider(lambda method, path, body: (200, [[float(len(ids))] for ids in body["ids"]]))
+    async with gateway(tmp_path, providers={"acme": acme, "cemo": takes}, apps={"cemo": answer}) as here:
+        reply = (await here.post("/v1/embeddings", {**ONE, "input": [[1, 2], [3]]})).json()
+        assert [item["embedding"] for item in reply["data"]] == [[2.0], [1.0]] and reply["usage"]["prompt_tokens"] == 3
+
+
 async def test_token_arrays_are_counted_by_their_length():
     assert await count_items([[1, 2], [3]], None) == 3
     assert await count_items([[1, 2], "hi"], None) == 3

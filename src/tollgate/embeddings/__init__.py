@@ -24,7 +24,7 @@ from tollgate.embeddings.reply import reply_of
 from tollgate.embeddings.request import EmbeddingRequest, check_count, read_request
 from tollgate.errors import BadRequest, ModelNotFound, TollgateError, Unavailable
 from tollgate.mapping import holds
-from tollgate.routing import Needs, Plan, plan
+from tollgate.routing import Offer, Plan, plan
 from tollgate.services import Inbound, Reply, Services
 
 __all__ = ["embed"]
@@ -63,17 +63,21 @@ def _read(services: Services, inbound: Inbound) -> EmbeddingRequest:
 
 
 def _routes(services: Services, model: CatalogModel, request: EmbeddingRequest) -> Plan:
-    """The offers to try. Token ids depend on the model's tokenizer, so they are never converted to another format.
-    Raises `BadRequest` or `ModelNotFound` if there are none."""
+    """The offers to try. Token ids depend on the model's tokenizer, so they are converted to another format only where
+    the provider's file says that it takes them. Raises `BadRequest` or `ModelNotFound` if there are none."""
     attempts = services.runtime.current.gateway.retry.attempts
-    found = plan(model, "embeddings", Needs(native=request.has_token_ids), services.health, None, attempts=attempts)
+    found = plan(model, "embeddings", health=services.health, attempts=attempts)
     if request.has_token_ids:
-        found = found._replace(offers=[offer for offer in found.offers if offer.can.get("token_ids") is not False])
+        found = found._replace(offers=[offer for offer in found.offers if _takes_token_ids(offer)])
         if not found.offers:
             raise BadRequest(f"input holds token ids, which no provider of {model.id} takes; send text", "input")
     if not found.offers:
         raise ModelNotFound(request.model, f"model {request.model} is not available for this request")
     return found
+
+
+def _takes_token_ids(offer: Offer) -> bool:
+    return offer.can.get("token_ids", offer.protocol == "embeddings") is not False
 
 
 def _expected_tokens(request: EmbeddingRequest) -> int:
