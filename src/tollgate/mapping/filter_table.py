@@ -119,6 +119,8 @@ FILTERS: dict[str, Filter] = {
         _filter(filters.parse_json, '\'{"a":1}\' | parse_json → {"a":1}'),
         _filter(filters.arguments, '\'{"a":\' | arguments → {"INVALID_JSON":"{\\"a\\":"}'),
         _filter(filters.from_base64, "'aGk=' | from_base64 → \"hi\""),
+        _filter(filters.base64_to_hex, "'aGk=' | base64_to_hex → \"6869\""),
+        _filter(filters.hex_to_base64, "'6869' | hex_to_base64 → \"aGk=\""),
         _filter(digests.to_base64, "'hi' | to_base64 → \"aGk=\"", fits={0: _one_of(digests.ALPHABETS)}),
         _filter(
             digests.digest,

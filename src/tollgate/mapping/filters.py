@@ -107,10 +107,29 @@ def from_base64(value: Text, context: Context) -> str | None:
     if type(value) is not str:
         return None
     try:
-        return base64.b64decode(
-            value.replace("-", "+").replace("_", "/") + "=" * (-len(value) % 4), validate=True
-        ).decode(errors="surrogateescape" if context.in_pieces else "strict")
-    except ValueError:  # of letters beyond ASCII, too
+        return _unpacked(value).decode(errors="surrogateescape" if context.in_pieces else "strict")
+    except ValueError:
+        return None
+
+
+def _unpacked(value: str) -> bytes:
+    """The bytes inside base64 text; ValueError when it is not that, also for letters beyond ASCII."""
+    return base64.b64decode(value.replace("-", "+").replace("_", "/") + "=" * (-len(value) % 4), validate=True)
+
+
+def base64_to_hex(value: Text) -> str | None:
+    """Bytes written in base64, such as a picture, in hexadecimal digits; absent when it is not that."""
+    try:
+        return _unpacked(value).hex() if type(value) is str else None
+    except ValueError:
+        return None
+
+
+def hex_to_base64(value: Text) -> str | None:
+    """Bytes written in hexadecimal digits in base64; absent when it is not that."""
+    try:
+        return base64.b64encode(bytes.fromhex(value)).decode() if type(value) is str else None
+    except ValueError:
         return None
 
 
