@@ -135,6 +135,16 @@ async def test_fields_of_the_last_poll_are_kept_for_the_fetched_answer_and_bille
     assert jobs.requests[2] == "GET /results/r%2F7" and not row["estimated"] and row["cost"] == Decimal("0.02")
 
 
+async def test_fields_of_the_first_answer_are_kept_where_the_usage_is_in_a_second_one(tmp_path):
+    write_mapping(tmp_path, "slow", MAPPING)
+    poll = POLL.replace("$.status in ['queued', 'running']", "$.tokens_in is absent")
+    jobs = Jobs({"id": "j1", "output": "hi there", "reason": "end"}, {"tokens_in": 10, "tokens_out": 5})
+    keep = "      keep: {output: $first.output, reason: $first.reason}\n"
+    async with inprocess(tmp_path, providers={"acme": provider(poll + keep)}, apps={"acme": jobs}) as here:
+        reply = (await here.post("/v1/chat/completions", ASK)).json()
+    assert reply["choices"][0]["message"]["content"] == "hi there" and reply["usage"]["total_tokens"] == 15
+
+
 async def test_an_answer_is_fetched_though_the_last_poll_lacks_the_fields_to_keep(tmp_path):
     write_mapping(tmp_path, "slow", MAPPING)
     poll = KEEP.replace(", output: nothing", "")

@@ -119,7 +119,7 @@ class Job:
             if not polling.waits(latest):
                 break
         if polling.fetch is None:
-            return answer, raw
+            return answer, self._with_kept_fields(raw, latest, latest.body)
         verdict = offer.errors.judge(answer.status, answer.headers, latest.body)
         if verdict is not None:  # the document fetched next need not show the failure
             raise AttemptFailed(verdict.error())
@@ -127,9 +127,12 @@ class Job:
             answer, raw = await self._poll(polling.fetch, latest)
         except _Missed as miss:
             raise AttemptFailed(miss.error) from None
-        fetched = await _parsed(raw) if polling.keep is not None else None
-        whole = polling.with_kept_fields(latest, fetched)
-        return answer, raw if whole is fetched else orjson.dumps(whole)
+        return answer, self._with_kept_fields(raw, latest, await _parsed(raw) if polling.keep is not None else None)
+
+    def _with_kept_fields(self, raw: bytes, last: JobAnswer, body: Any) -> bytes:
+        """The bytes of the finished answer, whose value is `body`, with the fields that the file keeps of others."""
+        whole = self.polling.with_kept_fields(self.first, last, body)
+        return raw if whole is body else orjson.dumps(whole)
 
     def cancel(self) -> None:
         """Cancel the job, in a task of its own, if the file says how."""

@@ -164,7 +164,8 @@ def _poll() -> Schema:
                 "`call` whole answers are put together from it."
             ),
             "keep": template(
-                "Fields made of the answer that ends the waiting (`$`, `$http`), which the fetched one lacks."
+                "Fields made of the answer that ends the waiting (`$`, `$http`) and of the first one (`$first`), which "
+                "the fetched answer lacks, or without `fetch` the last one."
             ),
             "cancel": template("Method and address that end the job, when nobody waits for it any more."),
             **{

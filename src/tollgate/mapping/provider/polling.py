@@ -15,12 +15,15 @@ from tollgate.config.fields import Fields
 from tollgate.config.load import Map
 from tollgate.mapping.hosts import Host, is_admitted, origin
 from tollgate.mapping.http_calls import EVERY, CallPieces, CallRead
+from tollgate.mapping.mentions import mentions
 from tollgate.mapping.provider.pieces import Pieces, Read
 
 _METHODS = ("GET", "POST", "PUT", "DELETE")
 _NAMES = ("http", "model", "vars")
 _LAST = "last"
 """The additional name that the address of `fetch` reads: the answer that ended the polling."""
+_FIRST = "first"
+"""The additional name that `keep` reads, where `$` is the last answer: the first one."""
 
 
 class NoAddress(Exception):
@@ -86,10 +89,10 @@ class Polling:
     every: tuple[float, ...]
     variables: Mapping[str, Any]
 
-    def with_kept_fields(self, last: JobAnswer, fetched: Any) -> Any:
-        """The fetched answer, with the fields that `keep` takes from the answer that ended the polling and that it
-        does not have."""
-        kept = self.keep(last.body, http=last.http) if self.keep is not None else None
+    def with_kept_fields(self, first: JobAnswer, last: JobAnswer, fetched: Any) -> Any:
+        """The fetched answer, with the fields that `keep` takes from the answer that ended the polling or from the
+        first one and that it does not have."""
+        kept = self.keep(last.body, http=last.http, first=first.body) if self.keep is not None else None
         return {**kept, **fetched} if isinstance(kept, dict) and isinstance(fetched, dict) else fetched
 
     def waits(self, latest: JobAnswer) -> bool:
@@ -106,7 +109,7 @@ class Polling:
         unset = [f"`$vars.{name}` has no value" for name, value in known.items() if value is None]
         ended = JobAnswer(last, {"status": 200, "headers": {}}) if last is not None else None
         description: dict[str, Any] = {"waits": self.waits(first)}
-        if ended is not None and (kept := self.with_kept_fields(ended, {})):
+        if ended is not None and (kept := self.with_kept_fields(first, ended, {})):
             description["keep"] = kept
         places = {"call": self.again, "fetch": self.fetch, "stream": self.stream, "cancel": self.cancel}
         for name, place in places.items():
@@ -145,9 +148,10 @@ def compile_polling(pieces: Pieces, node: Map | None, path: str) -> Polling | No
         if body in node.entries and key not in node.entries and not node.incomplete:
             pieces.mistake(node.entries[body], f"`{body}` has no effect without `{key}`", f"{path}.{body}")
     kept = node.get("keep")
-    if kept is not None and "fetch" not in node.entries and not node.incomplete:
+    without_fetch = "fetch" not in node.entries and not node.incomplete
+    if kept is not None and without_fetch and not mentions(kept, _FIRST):
         pieces.mistake(kept, "`keep` has no effect without `fetch`", f"{path}.keep", "the last answer is the answer")
-    keep = pieces.reader(kept, "http")
+    keep = pieces.reader(kept, "http", _FIRST)
     waits = pieces.condition(node.get("while"), "http")
     if (again is None or waits is None) and stream is None:
         return None
