@@ -82,6 +82,10 @@ def test_usage_is_inserted_without_changing_the_rest():
     bare = as_native([b'{"data":[{"embedding":[1.0]}]}'])
     bare.with_usage(wanted)
     assert json.loads(b"".join(bare.blocks())) == {"data": [{"embedding": [1.0]}], "usage": wanted}
+    empty = as_native([b'{"data":[{"embedding":[1.0],"usage":null}],"usage": null,"model":"m"}'])
+    empty.with_usage(wanted)
+    inserted = b'{"prompt_tokens":9,"total_tokens":9}'
+    assert b"".join(empty.blocks()) == b'{"data":[{"embedding":[1.0],"usage":null}],"usage": %b,"model":"m"}' % inserted
     apart = {"data": [{"embedding": [1.0], "usage": {"prompt_tokens": 3}}], "model": "m"}
     own = as_native([json.dumps(apart).encode()])
     own.with_usage(wanted)

@@ -45,7 +45,7 @@ class Native:
     usage: dict[str, Any] | None = None
     """The answer's `usage`."""
     span: tuple[str, int, int] | None = None
-    """The position of `usage`: "head" or "tail", and its start and end there."""
+    """The position of `usage`, which may be null: "head" or "tail", and its start and end there."""
 
     def with_usage(self, usage: Mapping[str, Any]) -> None:
         """Replace the usage, or add it before the last brace."""
@@ -123,10 +123,13 @@ def _ends_at(blocks: list[bytes], wanted: int) -> int:
     return len(blocks)
 
 
-def _usages(answer: bytes, start: int, end: int) -> Iterator[tuple[dict[str, Any], int, int]]:
-    """The `usage` objects in a part of an answer, each with the start and end of its value."""
+def _usages(answer: bytes, start: int, end: int) -> Iterator[tuple[dict[str, Any] | None, int, int]]:
+    """The `usage` objects and nulls in a part of an answer, each with the start and end of its value."""
     for match in _USAGE.finditer(answer, start, end):
         opens = closes = match.end()
+        if answer.startswith(b"null", opens):
+            yield None, opens, opens + 4
+            continue
         for _ in range(_MOST_BRACES):
             closes = answer.find(b"}", closes) + 1
             if not closes or closes - opens > _NEAR:
