@@ -275,6 +275,12 @@ def test_the_last_usage_counts_where_each_chunk_has_one_and_none_finishes():
         assert stream.usage() == HUB_USAGE and b'"usage":{"prompt_tokens":3,"completion_tokens":2' in stream.tail()
 
 
+def test_estimated_usage_of_an_answer_without_a_finish_is_in_a_chunk_of_the_same_answer():
+    stream, _ = through(sse({**chunk(), "id": ""}, chunk({"content": "hi"}), b"[DONE]"), 9999)
+    stream._exchange.note_usage(HUB_USAGE, estimated=True)
+    assert orjson.loads(Decoder().feed(stream.tail())[0].data) == {**USAGE_CHUNK, "usage": USAGE}
+
+
 @pytest.mark.parametrize("apart", [{}, {"usage": None}], ids=["alone", "beside null"])
 @pytest.mark.parametrize("place", ["x_groq", "the choice"])
 def test_usage_in_a_member_of_another_name_is_read(place, apart):

@@ -55,7 +55,6 @@ class NativeChat(NativeStream):
         self._usage_raw = b""
         self._beside: dict[str, Any] = {}
         """The lists in usage chunks (citations), to be added to the finishing chunk."""
-        self._last: dict[str, Any] | None = None
         self._tier: str | None = None
 
     @property
@@ -121,7 +120,7 @@ class NativeChat(NativeStream):
         elif self._usage_chunk is not None:  # a vendor without finish reasons: its usage chunk passes unchanged
             return self._usage_raw
         else:
-            frame = self._last or {}
+            frame = next((each for each in self.received() if isinstance(each, dict) and each.get("id")), {})
             last = {
                 "id": frame.get("id", ""),
                 "object": "chat.completion.chunk",
@@ -212,7 +211,6 @@ class NativeChat(NativeStream):
         self.error = judge_chunk(self._offer, chunk) or self._error_at_top(chunk)
         if self.error is not None:
             return
-        self._last = chunk
         if isinstance(tier := chunk.get("service_tier"), str):
             self._tier = tier
         choices = chunk.get("choices")
