@@ -35,9 +35,11 @@ class _Environment(Environment):
     def _tokenize(
         self, source: str, name: str | None, filename: str | None = None, state: str | None = None
     ) -> TokenStream:
-        placed = []
+        placed: list[tuple[int, str, str]] = []
         offset = 0
         for _, kind, text in self.lexer.tokeniter(source, name, filename, state):
+            if kind == "string" and placed and placed[-1][1] == kind:  # jinja2 would join them
+                raise ParseError("a comma is missing between two texts", offset, "or `~`, to join them")
             if kind not in _IGNORED:
                 placed.append((offset + 1, kind, text))
             offset += len(text)
