@@ -18,6 +18,7 @@ from tollgate.config.schema import (
     in_text,
     integer,
     listed,
+    made,
     one_or_many,
     parameters,
     record,
@@ -163,7 +164,7 @@ def _poll() -> Schema:
                 "Method and address of the stream, where the first answer only says where that is; without `while` and "
                 "`call` whole answers are put together from it."
             ),
-            "keep": template(
+            "keep": made(
                 "Fields made of the answer that ends the waiting (`$`, `$http`) and of the first one (`$first`), which "
                 "the fetched answer lacks, or without `fetch` the last one."
             ),

@@ -16,6 +16,7 @@ from tollgate.config.schema import (
     headers,
     integer,
     listed,
+    made,
     record,
     seconds,
     structure,
@@ -88,7 +89,11 @@ def step(about: str, more: dict[str, Schema] | None = None, *, wanted: tuple[str
             "Whether the provider's `auth` authorises this call; false for an address that is signed already.",
             default=True,
         ),
-        "body": template("What is sent; `$` is {input, model}."),
+        "body": {
+            **template("What is sent; `$` is {input, model}."),
+            "type": ["object", "array", "string"],
+            "wanted": "a template; a call without a body has no such key",
+        },
         "encoding": text(
             "How the body is sent; file: as the bytes that base64 or a data address holds.",
             enum=list(get_args(StepEncoding)),
@@ -103,7 +108,7 @@ def step(about: str, more: dict[str, Schema] | None = None, *, wanted: tuple[str
             integer("A status.", minimum=300, maximum=599),
             minItems=1,
         ),
-        "result": template(
+        "result": made(
             "The job in our words: id, status, images, error, and facts for later steps; `$` is the answer."
         ),
         **(more or {}),

@@ -44,6 +44,11 @@ def read_decimal(reading: Reading, node: Node, path: str, *, empty: bool = False
         reading.report(node, f"found {shown}, wanted zero or more", path)
     elif not _PLAIN.match(text):
         reading.report(node, f"found {shown}, {wanted}", path, hint=f'write "{decimal_text(value)}"')
+    elif len(text) > 1 and text[0] == "0" and text[1] != ".":
+        least = f'"0.{text[1:]}" or ' if "." not in text else ""
+        reading.report(
+            node, f"found {shown}, wanted no zero in front", path, hint=f'write {least}"{decimal_text(value)}"'
+        )
     elif len(text.partition(".")[0]) > _MAX_WHOLE or len(text.partition(".")[2]) > _MAX_PLACES:
         most = f"{_MAX_WHOLE} digits before and {_MAX_PLACES} after the point"
         reading.report(node, f"found {shown}, wanted at most {most}", path)

@@ -120,6 +120,11 @@ def template(about: str) -> Schema:
     return {"description": f"{about} A template: `$` reads data, `{{{{ }}}}` computes, the rest is literal."}
 
 
+def made(about: str) -> Schema:
+    """A template of an object."""
+    return {**template(about), "type": ["object", "string"], "wanted": "a map, or a template of one"}
+
+
 def address(about: str) -> Schema:
     """An address, or a template of one."""
     return {**template(about), "type": ["string", "object"], "wanted": "an address like https://api.example/v1"}

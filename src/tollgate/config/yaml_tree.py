@@ -19,6 +19,8 @@ _TEXT_TAGS = ("!", "tag:yaml.org,2002:str")
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)\Z")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?\Z")
 _WORDS: dict[str, object] = {"null": None, "~": None, "": None, "true": True, "false": False}
+_SLIP = re.compile(r":\S|[\"']\Z")
+"""In a key without quotation marks: a `:` without a blank behind it, or one mark too few."""
 _MAX_DEPTH = 100
 """Deepest nesting that a person can still read; it also limits every recursive walk over a file."""
 MAX_NODES = 1_000_000
@@ -99,10 +101,20 @@ class Tree:
             else:
                 key = sys.intern(key)  # a catalog repeats the same keys a thousand times
                 keys[key] = place
-                entries[key] = self._node(self.next(), depth + 1)
+                value = entries[key] = self._node(self.next(), depth + 1)
+                if _SLIP.search(key) and not getattr(inner, "style", "'"):
+                    self._report_slip(place, key, value, bool(event.flow_style))
                 continue
             self._unread(self.next(), place)
         return Map(entries, keys, mark, bool(event.flow_style))
+
+    def _report_slip(self, place: Mark, key: str, value: Node, in_braces: bool) -> None:
+        """Report an unquoted key that is no key: `{a:1}`, and `a": 1`. On a line of its own a model's id may have a
+        colon and no value: `acme/large:free:`."""
+        if key[-1] in "\"'":
+            self._report(place, f"key `{key}` ends in a quotation mark that nothing opens")
+        elif in_braces and isinstance(value, Scalar) and not value.text and not value.quoted:
+            self._report(place, f"`{key}` has no value", "a blank is missing behind its `:`")
 
     def _key(self, event: Any, place: Mark) -> str | None:
         """A key, which is text; None if its value must be skipped."""

@@ -77,7 +77,8 @@ def _routes(services: Services, model: CatalogModel, request: EmbeddingRequest) 
 
 
 def _takes_token_ids(offer: Offer) -> bool:
-    return offer.can.get("token_ids", offer.protocol == "embeddings") is not False
+    told = offer.can.get("token_ids")
+    return told is not False and (told is not None or offer.protocol == "embeddings")
 
 
 def _expected_tokens(request: EmbeddingRequest) -> int:
