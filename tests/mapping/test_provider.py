@@ -429,6 +429,10 @@ def test_the_header_and_the_expiry_of_a_token_are_checked(more, message):
         ("usage: {read: {input: usage.in, output: $.usage.out}}", ["`usage.in` stays as it stands"]),
         ("request: [{set: {a: vars.org, b: x.y, c: $vars.org}}]", ["`vars.org` stays as it stands"]),
         ("response: [{set: {object: chat.completion}}]", []),
+        (
+            "images: {submit: {call: POST https://a.example, body: input.image, headers: {x-a: nothing}, result: {}}}",
+            ["`input.image` stays as it stands", "`nothing` without the `$` is a text"],
+        ),
     ],
 )
 def test_a_path_without_its_dollar_sign_causes_a_warning(more, warned):

@@ -24,6 +24,7 @@ from tollgate.mapping.streams.operations import OPERATIONS
 from tollgate.mapping.streams.part import part_arguments
 from tollgate.mapping.streams.run import Run
 from tollgate.mapping.streams.whole import event_and_name, hub_of_stream
+from tollgate.wording import nearest_word
 
 KEYS = ("name", "of", "other", "with", "given", "expect", "refused", "lost")
 WITH = ("model", "can", "request", "asked", "headers", "inlined", "estimate", "strict")
@@ -103,6 +104,13 @@ def _check_hub(section: str, value: object, verb: str = "is given") -> None:
         raise Difference(f"{verb} what is no hub {section.replace('_', ' ')}: {wrong[0]}")
 
 
+def _is_misnamed(event: object) -> bool:
+    """Whether an event was probably to have a name; a provider's own keys may begin with `$`, too (`$type`)."""
+    if type(event) is not dict or event.keys() == {"$event", "data"}:
+        return False
+    return any(key[:1] == "$" and nearest_word(key, ["$event"], alike=0.75) for key in event)
+
+
 def _stream(mapping: CompiledMapping, known: Mapping[str, CompiledMapping], example: Example, direction: str) -> Any:
     if type(example.given) is not list:
         raise Difference("needs a list of events")
@@ -110,6 +118,8 @@ def _stream(mapping: CompiledMapping, known: Mapping[str, CompiledMapping], exam
         return _operations(mapping, example)
     if mapping.stream_in is None:
         raise Difference("is of `stream.to_hub`, which this file does not have")
+    if any(_is_misnamed(event) for event in example.given):
+        raise Difference("is given an event with a name in another form than {$event: name, data: event}")
     name = example.fields.get("other")
     if not name:
         return _whole(mapping, example)

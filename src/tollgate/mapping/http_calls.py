@@ -59,8 +59,19 @@ class CallPieces:
         provider's answer."""
         if node is None:
             return None
+        if isinstance(node, Scalar) and is_literal(node):
+            self._warn_of_literal(node, answer)
         names = {**self._names, "secret": None} if secret else self._names
         return self._reader(partial(compile_template, answer=answer), node, names)
+
+    def _warn_of_literal(self, node: Scalar, answer: bool) -> None:
+        """Warn of a text that is the whole template and was probably meant to read data; within another template the
+        compiler does."""
+        text = str(node.value)
+        if text == "nothing" and not node.quoted:
+            self._pieces.warn(node, "`nothing` without the `$` is a text", "", "write $nothing, or quotes around it")
+        elif path := forgotten_path(text, self._names, answer=answer):
+            self._pieces.warn(node, f"`{text}` stays as it stands", "", f"write {path}")
 
     def figure(self, node: Node | None, path: str) -> CallRead | None:
         """A template of a number; text that is not a number was meant as a path, without its `$`."""

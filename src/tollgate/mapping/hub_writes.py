@@ -97,6 +97,10 @@ class HubWrites:
         text = text_in(node)
         if text is None:
             self._kind(node, of, KINDS[type(literal(node))])
+            if node.value is None:
+                self._unit.warn(
+                    node, f"the hub's `{of.name}` is never null", f"give it a value, or leave `{of.name}` out"
+                )
             return
         if text == NOTHING_WORD or of is shape("part").fields["kind"] and text in self._own_kinds:
             return

@@ -93,9 +93,13 @@ def lower_scalar(site: Site, node: Scalar, *, named: bool = False) -> Lowered:
 
 def lower_text(site: Site, text: str, spot: Spot, *, named: bool = False) -> Lowered:
     """Text with holes; a single hole keeps its type."""
+    if text.endswith('"') and text.count('"') == 1 and not spot.node.quoted:
+        site.unit.warn(spot.mark(0), "this text ends in a quotation mark that nothing opens", "put one before it")
     if "{{" not in text:
         if "{%" in text:
             spot.mistake("`{% %}` is not part of this language", text.index("{%"), "choose with $when or $match")
+        if "}}" in text and "{" not in text and not loose_name(text):
+            site.unit.warn(spot.mark(text.index("}}")), "`}}` closes nothing", "write `{{` before the expression")
         _warn_of_loose_name(site, text, spot)
         warn_of_nothing(site.unit, spot.node)
         if path := forgotten_path(text, site.scope.names, answer=site.scope.of_answer):

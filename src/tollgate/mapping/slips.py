@@ -55,7 +55,9 @@ _LOOKS: dict[str, Callable[[Node, Map], bool]] = {
     "copy": lambda value, node: isinstance(value, List) and all(text_in(item) for item in value.items),
     "value": _alone,
     "join_by": lambda value, node: isinstance(value, Scalar),
-    "lost": lambda value, node: isinstance(value, Scalar) and not value.quoted,
+    "lost": lambda value, node: (
+        isinstance(value, Scalar) and (not value.quoted or len(node.entries) == 1 and "{{" in value.text)
+    ),
     "refuse": lambda value, node: (
         isinstance(value, List) and all(isinstance(item, Map) and "say" in item.entries for item in value.items)
     ),
