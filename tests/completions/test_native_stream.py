@@ -28,7 +28,7 @@ from tollgate.sse import Decoder
 PROVIDER = """
 provider: acme
 url: https://api.acme.example/v1
-speaks: {chat: /chat/completions, messages: /messages}
+speaks: {chat: /chat/completions, responses: /responses, messages: /messages}
 models: {acme/large: {}}
 """
 
@@ -36,7 +36,8 @@ models: {acme/large: {}}
 @cache
 def route(dialect: str) -> tuple[Any, dict[str, Any]]:
     """A route that speaks the client's format, and the mappings."""
-    mappings = {name: compile_mapping(read_file(built_in_mappings() / f"{name}.yaml")) for name in ("chat", "messages")}
+    names = ("chat", "responses", "messages")
+    mappings = {name: compile_mapping(read_file(built_in_mappings() / f"{name}.yaml")) for name in names}
     return offer_of(PROVIDER, endpoint=dialect, mappings=mappings), mappings
 
 
@@ -56,6 +57,10 @@ def native(dialect: str = "chat") -> Any:
 
 def sse(*events) -> bytes:
     return b"".join(b"data: " + (e if isinstance(e, bytes) else orjson.dumps(e)) + b"\n\n" for e in events)
+
+
+def named(*events) -> bytes:
+    return b"".join(b"event: %b\n%b" % (event["type"].encode(), sse(event)) for event in events)
 
 
 def chunk(delta=None, finish=None, index=0, **more):
@@ -137,14 +142,14 @@ def test_a_chat_stream_may_arrive_in_two_blocks_split_anywhere(ending):
     [
         (b'data: {"type": "ping", "x": 1', b""),
         (b"event: ping\ndata:", b""),
-        (b'data: {"type": "ping"}', b'data: {"type": "ping"}\n\n'),
+        (b'data: {"kind": "ping"}', b'data: {"kind": "ping"}\n\n'),
     ],
     ids=["half an event", "no data", "without its blank line"],
 )
 def test_the_last_event_of_a_broken_stream_is_passed_on_only_if_its_data_is_complete(dialect, rest, passed):
     stream = native(dialect)
-    out = stream.feed(sse({"type": "ping"})) + stream.feed(rest)
-    assert out + stream.close() == sse({"type": "ping"}) + passed
+    out = stream.feed(named({"type": "ping"})) + stream.feed(rest)
+    assert out + stream.close() == named({"type": "ping"}) + passed
     assert isinstance(stream.error, AnswerLost)
 
 
@@ -330,9 +335,9 @@ def test_every_received_event_is_available_for_any_line_ending(end):
 def test_a_start_that_is_repeated_reaches_the_client_once():
     def start(name):
         usage = {"input_tokens": 3, "output_tokens": 1}
-        return sse({"type": "message_start", "message": {"id": name, "content": [], "usage": usage}})
+        return named({"type": "message_start", "message": {"id": name, "content": [], "usage": usage}})
 
-    text = sse({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Yes"}})
+    text = named({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Yes"}})
     stream = native("messages")
     assert stream.feed(start("a") + start("a") + text + start("a")) == start("a") + text
     assert stream.error is None
@@ -347,10 +352,32 @@ def test_events_keep_their_order_where_a_message_delta_without_usage_comes_befor
     block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
     text = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Yes"}}
     last = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}}
-    raw = sse(start, early, block, text, {"type": "content_block_stop", "index": 0}, last)
-    stream, end = native("messages"), sse({"type": "message_stop"})
+    raw = named(start, early, block, text, {"type": "content_block_stop", "index": 0}, last)
+    stream, end = native("messages"), named({"type": "message_stop"})
     out = b"".join(stream.feed((raw + end)[at : at + size]) for at in range(0, len(raw + end), size))
     assert (stream.close(), out, stream.tail(), stream.usage()) == (b"", raw, end, {"input": 3, "output": 2})
+
+
+@pytest.mark.parametrize("size", [1, 9999])
+@pytest.mark.parametrize("dialect", ["messages", "responses"])
+def test_events_without_names_get_those_of_their_types(dialect, size):
+    """Anthropic's SDKs ignore an event without a name (CLIENTS); OpenRouter's responses have none (FACTS 4)."""
+    events = {
+        "messages": [
+            {"type": "message_start", "message": {"id": "a", "content": [], "usage": {"input_tokens": 3}}},
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Yes"}},
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}},
+            {"type": "message_stop"},
+        ],
+        "responses": [
+            {"type": "response.created", "sequence_number": 0, "response": {"id": "r"}},
+            {"type": "response.output_text.delta", "sequence_number": 1, "item_id": "m", "delta": "Yes"},
+            {"type": "response.completed", "sequence_number": 2, "response": {"id": "r", "usage": {}}},
+        ],
+    }[dialect]
+    raw, stream = sse(*events), native(dialect)
+    out = b"".join(stream.feed(raw[at : at + size]) for at in range(0, len(raw), size))
+    assert (stream.close(), out + stream.tail(), stream.error) == (b"", named(*events), None)
 
 
 def test_a_messages_stream_passes_byte_for_byte_and_holds_its_last_event():

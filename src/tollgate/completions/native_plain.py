@@ -132,12 +132,14 @@ class NativePlain(NativeStream):
         return out
 
     def _event(self, event: Event, out: list[bytes]) -> None:
+        parsed = parsed_event(event.data) if event.data else None
+        if event.name is None and isinstance(parsed, dict):
+            event = self._named(event, parsed.get("type"))
         if self.ended:
             if self._tap.stop == "error" and self._tap.error is None and event.data:
-                self._tap.feed(parsed_event(event.data), event.name)  # the reason may follow the event of the failure
+                self._tap.feed(parsed, event.name)  # the reason may follow the event of the failure
             self._held.append(valid_utf8(event.raw))
             return
-        parsed = parsed_event(event.data) if event.data else None
         if isinstance(parsed, dict):
             if self._message is not None and parsed.get("type") == "message_start":
                 self.error = self._second_start(parsed.get("message"))
@@ -160,6 +162,14 @@ class NativePlain(NativeStream):
                 self._lacking = (event.name, parsed)
                 self._marks = None  # what follows waits behind it, so that the order stays
         (self._held if self.ended or self._lacking is not None else out).append(valid_utf8(event.raw))
+
+    def _named(self, event: Event, kind: object) -> Event:
+        """An event without a name, with the one of its type: Anthropic's SDKs ignore nameless events (CLIENTS), and
+        some services send no names (FACTS 4). The events that follow need theirs, too, so each of them is read."""
+        if not isinstance(kind, str) or not kind.isprintable():
+            return event
+        self._marks = None
+        return event._replace(name=kind, raw=b"event: %b\n%b" % (kind.encode(), event.raw))
 
     def _second_start(self, message: Any) -> UpstreamFailed | None:
         """The error where a message begins within another one: a proxy asked again, and added the second answer to the
