@@ -182,6 +182,8 @@ async def test_a_converted_answer_may_be_continued_by_its_id(tmp_path, stream, s
         again = {**ASK, "stream": stream, "previous_response_id": "m", "input": [RESULT]}
         second = await here.post("/v1/responses", again, x_tollgate_strict="true")
     assert first.status_code == second.status_code == 200, second.text
+    assert first.text.count('"previous_response_id":null') == (3 if stream else 1)
+    assert second.text.count('"previous_response_id":"m"') == (3 if stream else 1)
     user, assistant, result = json.loads(seen[-1][3])["messages"]
     assert user["content"] == [{"type": "text", "text": "?"}]
     assert assistant["content"] == CONTENT

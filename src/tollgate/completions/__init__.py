@@ -58,6 +58,7 @@ async def complete(
         await check_looked_up(services, inbound, request.looked_up)
     exchange.large_numbers = may_have_large_numbers(request.outline)
     exchange.sealed = holds_sealed(request.outline)
+    exchange.continues = request.continues
     exchange.asked_model = asked_model(exchange.client_format, body, inbound.headers)
     exchange.admitted_tokens = needs.prompt_tokens
     if exchange.runtime.several_minters:

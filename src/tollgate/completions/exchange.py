@@ -75,6 +75,8 @@ class Exchange:
     """For encrypted values in the request: which provider encrypted each, where known (`minters.py`)."""
     asked_model: str | None = None
     """The model name that the answer must show, for clients that accept no other (`naming.py`)."""
+    continues: str | None = None
+    """The answer of ours that the client continues by its id (`CompletionRequest.continues`)."""
     inlined: dict[str, dict[str, str]] = field(default_factory=dict)
     """What was downloaded for an attempt (`inline.py`): the next one may need it, too."""
     client_format: CompiledMapping = field(init=False)

@@ -9,7 +9,7 @@ from tollgate.completions.body import check_fields, outline_of, read_json
 from tollgate.completions.kept_items import put_in_items
 from tollgate.completions.needs import needs_of
 from tollgate.completions.off_loop import is_large, run_off_loop
-from tollgate.completions.state_ids import looked_up_ids, referenced_ids
+from tollgate.completions.state_ids import PREVIOUS, looked_up_ids, referenced_ids
 
 if TYPE_CHECKING:
     from tollgate.config.settings import Server
@@ -29,6 +29,8 @@ class CompletionRequest:
     """Ids of provider state that it continues from (`referenced_ids`)."""
     looked_up: list[tuple[str, list[str]]]
     """Ids of stored objects that a provider would look up for it (`looked_up_ids`)."""
+    continues: str | None = None
+    """The `previous_response_id` in place of which the body has the conversation that it stands for."""
 
 
 async def read_request(services: Services, inbound: Inbound) -> CompletionRequest:
@@ -39,8 +41,9 @@ async def read_request(services: Services, inbound: Inbound) -> CompletionReques
     if request.references:
         made = await put_in_items(services, inbound, request.body, request.references)
         if made is not None:
-            large = is_large(len(inbound.body))
+            large, named = is_large(len(inbound.body)), request.body.get(PREVIOUS)
             request = await run_off_loop(_read, inbound, server, made) if large else _read(inbound, server, made)
+            request.continues = named if PREVIOUS not in made else None
         if request.references:
             request.needs.native = True
     return request

@@ -18,6 +18,7 @@ from tollgate.completions.native import native_body, native_document, native_hea
 from tollgate.completions.off_loop import run_off_loop
 from tollgate.completions.preparing import prepared
 from tollgate.completions.sealed import without_sealed
+from tollgate.completions.state_ids import PREVIOUS
 from tollgate.errors import BadRequest, UpstreamError
 from tollgate.mapping import Context, Refused, request_from_hub, request_to_hub
 from tollgate.mapping.json_value import with_digits
@@ -129,6 +130,8 @@ async def converted_document(exchange: Exchange, offer: Offer) -> Any:
         context.estimate = {"input": exchange.admitted_tokens}
     long = exchange.is_long()
     hub = await run_off_loop(_hub_of, exchange, offer, context) if long else _hub_of(exchange, offer, context)
+    if exchange.continues is not None:  # the answer repeats it
+        context.asked = {**exchange.body, PREVIOUS: exchange.continues}
     if not offer.streams and "stream" in hub:
         hub = {name: value for name, value in hub.items() if name != "stream"}
     elif not exchange.stream and not gives_whole(exchange, offer):
