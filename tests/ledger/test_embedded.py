@@ -153,6 +153,19 @@ async def test_a_store_that_was_moved_away_is_reported_and_used_again_when_it_re
     assert stored == 1
 
 
+async def test_another_store_in_its_place_is_reported_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "var"
+    async with new_ledger(tmp_path) as ledger:
+        path.rename(tmp_path / "away")
+        (path / "journal").mkdir(parents=True)
+        backup = [path / "tollgate.duckdb", path / "journal" / "00000000000000000007.jsonl"]
+        for file in backup:
+            file.write_bytes(b"of a backup")
+        await until(lambda: not ledger.ready)
+        assert "and another file is in its place" in ledger.not_ready_reason
+    assert [file.read_bytes() for file in backup] == [b"of a backup"] * 2
+
+
 async def test_a_missing_store_is_not_created_anew_when_it_fails(
     alice: Alice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -215,7 +215,7 @@ class EmbeddedBackend:
             call_on(self._loop, _answer, future, self._store_outage.reason)
 
     def _end(self) -> None:
-        """Close the store. The journal is deleted only if everything in it is stored."""
+        """Close the store. The journal is deleted only if everything in it is stored where the next start looks."""
         with self._wake:
             self._ended_because = self._store_outage.reason or "the ledger is closed"
             requests, self._settle_requests = self._settle_requests, []
@@ -225,7 +225,8 @@ class EmbeddedBackend:
             self.store.close()
         except duckdb.Error as error:
             log.error("the store did not close cleanly: %s", error)
-        if not self._waiting and not self._store_outage.reason and not self.journal.outage.reason:
+        # `problem` includes a store that was moved away: the journal at its path may belong to another store
+        if not self._waiting and not self.problem:
             with contextlib.suppress(OSError):  # the disk has become read-only: what is stored is not stored again
                 self.journal.remove_all()
 
@@ -234,8 +235,9 @@ class EmbeddedBackend:
         all the same: the open file still takes it."""
         if self.store.is_gone:
             self._file_outage.begin(
-                f"{self._store_path} was removed or moved away under the running gateway; put it back, or copy it from "
-                f"/proc/{os.getpid()}/fd before this process ends",
+                f"{self._store_path} was removed or moved away under the running gateway"
+                f"{', and another file is in its place' if self._store_path.exists() else ''}; put it back, or copy it "
+                f"from /proc/{os.getpid()}/fd before this process ends",
                 level=logging.CRITICAL,
             )
         else:

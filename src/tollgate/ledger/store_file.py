@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -34,6 +35,8 @@ class StoreFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection: duckdb.DuckDBPyConnection | None = None
+        self._opened: os.stat_result | None = None
+        """The file when it was opened. While it is open, no other file has the same device and inode."""
         self.rows_cached = 0
         """Rows stored since pages were last given back."""
         self._giving_back = threading.Lock()
@@ -55,6 +58,7 @@ class StoreFile:
             )
         except duckdb.IOException as error:
             raise TollgateError(f"{self._path}: the store cannot be opened: {error}") from error
+        self._opened = self._path.stat()
         migrate(self.connection)
 
     def let_go(self) -> None:
@@ -73,12 +77,12 @@ class StoreFile:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the open file was removed or moved away, so that the next start would not find what is stored."""
+        """Whether the open file was removed or moved away, so that the next start would not find what is stored: at its
+        path there is no file, or another one, such as a backup that was put back too early."""
         try:
-            self._path.stat()
+            return self._opened is not None and not os.path.samestat(self._path.stat(), self._opened)
         except OSError as error:
             return isinstance(error, FileNotFoundError)
-        return False
 
     def reopen(self) -> None:
         """Open a new connection after a failure; what was committed is still there."""
