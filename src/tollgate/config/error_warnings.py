@@ -12,6 +12,9 @@ from tollgate.config.provider_schema import ERROR_LISTS
 _PRESENT = re.compile(r"(\$\.\w+)( is present)?")
 """A condition that holds for every body that has a field."""
 
+_FIELD_IS = re.compile(r"(?:\.\w+)+ (?:==|in) (?!.*(?:\bor\b|\bif\b|\bnone\b|!=)).+")
+"""What is behind the path of a field in a condition that a field below it has one of some values, and perhaps more."""
+
 
 def error_warnings(provider: Provider, errors: Node | None, path: str) -> Iterator[Problem]:
     """All warnings about one such block."""
@@ -46,7 +49,7 @@ def _rules(provider: Provider, errors: Node | None, path: str) -> Iterator[Probl
         text = str(when.value).strip() if isinstance(when, Scalar) else None
         statuses = frozenset(item.value for item in one_or_many(rule.get("status")) if isinstance(item, Scalar))
         for number, (test, codes) in enumerate(before):
-            if test in (None, text) and (not codes or statuses and statuses <= codes):
+            if (test in (None, text) or _implied(test, text)) and (not codes or statuses and statuses <= codes):
                 message = f"never reached: rules[{number}] takes every answer this one is for"
                 yield provider.document.warning(rule, message, f"{path}.rules[{place}]")
                 break
@@ -61,6 +64,13 @@ def _rules(provider: Provider, errors: Node | None, path: str) -> Iterator[Probl
             )
         if rule.get("status") is None and (found := _too_wide(errors, rule, text)):
             yield provider.document.warning(rule, found[0], f"{path}.rules[{place}]", found[1])
+
+
+def _implied(test: str | None, text: str | None) -> bool:
+    """Whether a rule with the condition `test` takes every answer for which `text` holds: `$.error` those of
+    `$.error.code == 'x'`."""
+    field = _PRESENT.fullmatch(test or "")
+    return bool(field and _FIELD_IS.match(text or "", len(field[1])) and (text or "").startswith(field[1]))
 
 
 def _too_wide(errors: Node | None, rule: Map, when: str | None) -> tuple[str, str] | None:

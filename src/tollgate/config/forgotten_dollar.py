@@ -50,7 +50,9 @@ def forgotten_dollars(provider: Provider) -> Iterator[Problem]:
         node = lookup(root, "discover", "model", key)
         if node is not None and (text := text_in(node)) is not None and "$" not in text:
             message = f"found the text `{text}`, which every entry of the list would have"
-            yield provider.document.warning(node, message, f"discover.model.{key}", f"write $.{text.lstrip('.')}")
+            field = "{{ $." + key + " }}"
+            hint = f"write {text.partition('/')[0]}/{field}" if "/" in text else f"write $.{text.lstrip('.')}"
+            yield provider.document.warning(node, message, f"discover.model.{key}", hint)
     images = lookup(root, "images")
     if isinstance(images, Map):
         yield from _steps(provider, images, images, "images.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tollgate.config.load import Node, Problem, Scalar, entries_of, lookup, text_in
+from tollgate.config.load import Node, Problem, Scalar, entries_of, items_of, lookup, text_in
 from tollgate.config.model import Provider
 from tollgate.wording import nearest_word
 
@@ -56,6 +56,10 @@ def _lengths(provider: Provider, model: Node, path: str) -> Iterator[Problem]:
     if context is not None and most is not None and most > context >= _SHORTEST:
         message = f"found {most}, which is more than the whole `context` of {context} tokens"
         yield provider.document.warning(entries_of(model)["max_output"], message, f"{path}.max_output")
+    longest = max((_number(item, own) or 0 for item in items_of(lookup(model, "dimensions"))), default=0)
+    if (limit := _number(lookup(model, "max_dimension"), own)) is not None and limit < longest:
+        message = f"found {limit}, which is below {longest} of `dimensions`"
+        yield provider.document.warning(entries_of(model)["max_dimension"], message, f"{path}.max_dimension")
 
 
 def _number(node: Node | None, file: str) -> int | None:

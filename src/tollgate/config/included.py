@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tollgate.config.fields import Fields
+from tollgate.config.files import shown
 from tollgate.config.load import Document, List, Map, Mark, Node, Problem, one_or_many, read_file, text_in
 from tollgate.config.provider_schema import OWN
 from tollgate.config.shape import Kind, found
@@ -138,7 +139,11 @@ def _read(document: Document, tree: Map, key: str, folder: Path, read: Read) -> 
     """The documents of the files named under a key, and problems with the names."""
     others, problems = [], []
     for index, (node, name, path) in enumerate(_named(tree, key, folder)):
-        if path.is_file():
+        if shown(path) == document.file:
+            problems.append(
+                document.problem(node, f'found "{name}", which is this file itself', path=f"{key}[{index}]")
+            )
+        elif path.is_file():
             others.append(read(path))
         else:
             message, where = f'found no file "{name}"', f"{key}[{index}]"

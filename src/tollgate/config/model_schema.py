@@ -67,7 +67,7 @@ def model() -> Schema:
                 "else chat.",
                 enum=list(get_args(ModelType)),
             ),
-            "created": integer("Unix seconds of publication; 0 unknown.", minimum=0, default=0),
+            "created": integer("Unix seconds of publication; 0 unknown.", minimum=0, default=0, wanted="Unix seconds"),
             "canonical_slug": text("Default: the canonical id."),
             "hugging_face_id": text("Where the weights are public."),
             "context": integer("Most prompt tokens.", minimum=0, default=0),

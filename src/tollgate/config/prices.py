@@ -144,6 +144,8 @@ def _cure(text: str) -> str:
         return 'type the quotation marks anew: "0.30"'
     if text.startswith(("$", "€", "¥")) or _WITH_CURRENCY.fullmatch(text):
         return "write the number alone; `currency` says the rest"
+    if text.endswith("%"):
+        return 'write a half as "0.5"'
     if text.lower() in ("free", "none"):
         return 'write "0" for free'
     return ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -53,6 +54,7 @@ _ELSEWHERE = {
     "kind": "type",
     "port": "bind",
     "max_tokens": "max_output",
+    "max_input_tokens": "context",
     "base_url": "url",
     "api_key": "headers",
     "policies_from": "shared",
@@ -246,6 +248,8 @@ def _cure(node: Scalar, kinds: list[str], wanted: str, items: list[str]) -> str:
         return f"write {int(span[1]) * _SECONDS[span[2]]}"
     if "bytes" in wanted and (size := _SIZE.fullmatch(text.strip())):
         return f"write {int(size[1]) * 1024 ** ('kmg'.index(size[2].lower()) + 1)}"
+    if "Unix seconds" in wanted and _DAY.fullmatch(text):
+        return f"write {int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())}"
     if {"integer", "number"} & set(kinds) and "string" not in kinds and (written := _written_out(text)):
         return f"write {written}"
     if kinds == ["array"] and isinstance(value, str) and "string" not in items:
@@ -262,6 +266,7 @@ _SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
 """Time spans as people write them, where seconds are expected: 15m -> 900."""
 
 
+_DAY = re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])")
 _SIZE = re.compile(r"([0-9]{1,6})\s*([kKmMgG])(i?[bB])?")
 """Sizes as people write them, where bytes are expected: 32 MiB -> 33554432."""
 _POWER = re.compile(r"([1-9][0-9]{0,8})[eE]\+?0*([0-9])")
