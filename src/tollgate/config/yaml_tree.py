@@ -112,7 +112,8 @@ class Tree:
         """Report an unquoted key that is no key: `{a:1}`, and `a": 1`. On a line of its own a model's id may have a
         colon and no value: `acme/large:free:`."""
         if key[-1] in "\"'":
-            self._report(place, f"key `{key}` ends in a quotation mark that nothing opens")
+            message = f"key `{key}` ends in a quotation mark that nothing opens"
+            self._report(place, message, "inside { } a value with a comma in it stands in quotes")
         elif in_braces and isinstance(value, Scalar) and not value.text and not value.quoted:
             self._report(place, f"`{key}` has no value", "a blank is missing behind its `:`")
 

@@ -26,6 +26,8 @@ from tollgate.mapping.values import text_of
 KEYS = ("from", "to", "kind", "parts", "at", "unclosed", "native")
 ENDS = ("part", "text")
 """What happens to a mark that is never closed."""
+_CALLED = re.compile(r"\{\{\s*([a-z_]\w*)\([^()]*\)\s*\}\}")
+"""A template that is what a function makes."""
 _TAG = re.compile(r"([<\[])(\w+[>\]])")
 """A mark that looks like the opening of a pair, in two pieces between which a closing one has its slash."""
 NATIVE = ("convert", "keep")
@@ -185,9 +187,12 @@ def _maker(unit: Unit, node: Node | None, place: int) -> str:
     """The function of (text, context) that makes parts of the text between the marks; "" for none."""
     if node is None:
         return ""
-    for part in one_or_many(node):
-        if isinstance(part, Map):
-            _check_fields(unit, part)
+    for item in one_or_many(node):
+        called = _CALLED.fullmatch(text_in(item) or "")
+        function = unit.functions.get(called[1]) if called else None
+        for part in one_or_many(function.node if function is not None else item):
+            if isinstance(part, Map):
+                _check_fields(unit, part)
     name = f"in_text_{place}"
     templates.function(unit, f"{name}(D, C)", node, Scope({**ENGINE, "": document_var(Reads())}))
     return name
@@ -202,6 +207,8 @@ def _check_fields(unit: Unit, part: Map) -> None:
         if not key.startswith("$") and key not in known:
             unit.mistake(mark, f"a part has no field `{key}`", known_words(key, known))
     kind = part.get("kind")
+    if kind is None and part.entries and part.entries.keys() <= {*known, "$when", "$let", "$each"}:
+        unit.mistake(part, "a part without a `kind` is none, so all of it would stay text", "such as kind: tool_call")
     if isinstance(kind, Scalar) and is_literal(kind) and kind.value not in hub.KINDS:
         unit.mistake(kind, f"unknown kind of part `{kind.text}`", known_words(kind.text, hub.KINDS))
 
