@@ -62,6 +62,16 @@ def test_fixed_texts_become_lists_of_one_wherever_they_are() -> None:
     assert enumerated({"enum": ["a", "b"], "const": "a"}) == {"type": "string", "enum": ["a"]}
 
 
+def test_an_empty_text_in_a_list_is_in_the_description() -> None:
+    schema = {"properties": {"a": {"enum": ["", "x", None], "description": "One."}, "b": {"const": ""}}}
+    assert enumerated(schema) == {
+        "properties": {
+            "a": {"enum": ["x", None], "description": 'One.\n\nenum: ["","x",null]'},
+            "b": {"type": "string", "description": 'enum: [""]'},
+        }
+    }
+
+
 def test_a_schema_without_fixed_texts_is_not_copied() -> None:
     schema = {"properties": {"const": {"type": "string"}, "b": {"const": True}}, "default": {"const": "a"}}
     assert enumerated(schema) is schema

@@ -65,14 +65,14 @@ def unbounded(schema: Object) -> bool | None:
 
 
 def enumerated(schema: Object) -> dict[str, Any] | None:
-    """A JSON schema in which a text that `const` gives is the only value of an `enum`. One without such a text is
-    returned unchanged.
+    """A JSON schema in which a text that `const` gives is the only value of an `enum`, and an `enum` has no empty text:
+    one that has is in the description. One without either is returned unchanged.
 
     {"const": "a"} -> {"type": "string", "enum": ["a"]}
     """
     if type(schema) is not dict:
         return None
-    return everywhere(schema, _enumerate) if _has_fixed_text(schema) else schema
+    return everywhere(schema, _enumerate) if _is_unlisted(schema) else schema
 
 
 def alternated(schema: Object) -> dict[str, Any] | None:
@@ -114,10 +114,13 @@ def _speak(schema: dict[str, Any], taken: dict[str, Any]) -> dict[str, Any]:
         key for key, values in taken.items() if key in schema and not (type(values) is list and schema[key] in values)
     ]
     if described:
-        words = ", ".join(f"{key}: {json_text(schema.pop(key))}" for key in described)
-        before = schema.get("description")
-        schema["description"] = f"{before}\n\n{words}" if type(before) is str and before else words
+        _describe(schema, ", ".join(f"{key}: {json_text(schema.pop(key))}" for key in described))
     return schema
+
+
+def _describe(schema: dict[str, Any], words: str) -> None:
+    before = schema.get("description")
+    schema["description"] = f"{before}\n\n{words}" if type(before) is str and before else words
 
 
 def _alternate(schema: dict[str, Any]) -> dict[str, Any]:
@@ -135,14 +138,23 @@ def _alternate(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _has_fixed_text(schema: dict[str, Any]) -> bool:
-    return type(schema.get("const")) is str or any(map(_has_fixed_text, inside(schema, NAMED)))
+def _is_unlisted(schema: dict[str, Any]) -> bool:
+    return type(schema.get("const")) is str or _may_be_empty(schema) or any(map(_is_unlisted, inside(schema, NAMED)))
+
+
+def _may_be_empty(schema: dict[str, Any]) -> bool:
+    return type(values := schema.get("enum")) is list and "" in values
 
 
 def _enumerate(schema: dict[str, Any]) -> dict[str, Any]:
     if type(schema.get("const")) is str:
         schema.setdefault("type", "string")
         schema["enum"] = [schema.pop("const")]  # It is narrower than a list beside it.
+    if _may_be_empty(schema):
+        values = schema.pop("enum")
+        _describe(schema, f"enum: {json_text(values)}")
+        if listed := [value for value in values if value != ""]:
+            schema["enum"] = listed
     return schema
 
 
