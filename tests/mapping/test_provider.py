@@ -433,6 +433,7 @@ def test_the_header_and_the_expiry_of_a_token_are_checked(more, message):
             "images: {submit: {call: POST https://a.example, body: input.image, headers: {x-a: nothing}, result: {}}}",
             ["`input.image` stays as it stands", "`nothing` without the `$` is a text"],
         ),
+        ('response: [{set: {a: " \'x\' }}", b: "{}}"}}]', ["`}}` closes nothing"]),
     ],
 )
 def test_a_path_without_its_dollar_sign_causes_a_warning(more, warned):

@@ -42,7 +42,7 @@ def read_host(text: str) -> Host:
     if parts.path not in ("", "/") or parts.query or parts.fragment or parts.username is not None:
         raise ValueError(f"{address} says more than a host")
     name = (parts.hostname or "").removeprefix("*.").rstrip(".")
-    if not name or "*" in name or ("." not in name and name != "localhost" and ":" not in name):
+    if not name or "*" in name or '"' in name or ("." not in name and name != "localhost" and ":" not in name):
         raise ValueError(f"{address} is no host name, wanted one such as example.com")
     return Host(name, parts.scheme, parts.port)
 

@@ -59,19 +59,9 @@ class CallPieces:
         provider's answer."""
         if node is None:
             return None
-        if isinstance(node, Scalar) and is_literal(node):
-            self._warn_of_literal(node, answer)
+        self._pieces.warn_of_literal(node, self._names, answer=answer)
         names = {**self._names, "secret": None} if secret else self._names
         return self._reader(partial(compile_template, answer=answer), node, names)
-
-    def _warn_of_literal(self, node: Scalar, answer: bool) -> None:
-        """Warn of a text that is the whole template and was probably meant to read data; within another template the
-        compiler does."""
-        text = str(node.value)
-        if text == "nothing" and not node.quoted:
-            self._pieces.warn(node, "`nothing` without the `$` is a text", "", "write $nothing, or quotes around it")
-        elif path := forgotten_path(text, self._names, answer=answer):
-            self._pieces.warn(node, f"`{text}` stays as it stands", "", f"write {path}")
 
     def figure(self, node: Node | None, path: str) -> CallRead | None:
         """A template of a number; text that is not a number was meant as a path, without its `$`."""
@@ -110,6 +100,9 @@ class CallPieces:
             )
             return None
         assert isinstance(node, Scalar)
+        if match[2].endswith(('"', "'")):
+            self.mistake(node, "this address ends in a quotation mark that nothing opens", path)
+            return None
         mark = type(node.mark)(node.mark.file, node.mark.line, node.mark.column + match.start(2) + bool(node.quoted))
         address = Scalar(match[2], match[2], True, mark)
         url = self._reader(compile_url, address, self._names)

@@ -98,9 +98,8 @@ def lower_text(site: Site, text: str, spot: Spot, *, named: bool = False) -> Low
     if "{{" not in text:
         if "{%" in text:
             spot.mistake("`{% %}` is not part of this language", text.index("{%"), "choose with $when or $match")
-        if "}}" in text and "{" not in text and not loose_name(text):
+        if not _warn_of_loose_name(site, text, spot) and "}}" in text and "{" not in text:
             site.unit.warn(spot.mark(text.index("}}")), "`}}` closes nothing", "write `{{` before the expression")
-        _warn_of_loose_name(site, text, spot)
         warn_of_nothing(site.unit, spot.node)
         if path := forgotten_path(text, site.scope.names, answer=site.scope.of_answer):
             site.unit.warn(spot.mark(0), f"`{text}` stays as it stands", f"write {path}")
@@ -115,14 +114,17 @@ def lower_text(site: Site, text: str, spot: Spot, *, named: bool = False) -> Low
     return one_text(site, lowered)
 
 
-def _warn_of_loose_name(site: Site, text: str, spot: Spot) -> None:
-    """Warn of a name outside of braces: of one that the file itself defines, or of a field below another."""
+def _warn_of_loose_name(site: Site, text: str, spot: Spot) -> bool:
+    """Warn of a name outside of braces: of one that the file itself defines, or of a field below another. Whether it
+    did."""
     name = loose_name(text)
     var = site.scope.names.get(name[1:].partition(".")[0])
-    if name.startswith("$.") or var is not None and (var.own or "." in name):
+    loose = name.startswith("$.") or var is not None and (var.own or "." in name)
+    if loose:
         site.unit.warn(
             spot.mark(text.index(name)), f"`{name}` inside a text stays as it stands", f"write {{{{ {name} }}}}"
         )
+    return loose
 
 
 def warn_of_nothing(unit: Unit, node: Scalar) -> None:

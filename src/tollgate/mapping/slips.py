@@ -11,6 +11,8 @@ from tollgate.mapping.scalars import path_of
 from tollgate.mapping.scope import Unit
 
 _EXPRESSIONS = ("each", "when", "match")
+_OTHER_FIELD = re.compile(r"\$\w*(?:\.\w+)*(?<!\.copy)\Z")
+"""A path, but not that of a field of the same name."""
 _LOOP = re.compile(r"\$\w+(\s*,\s*\$\w+)?\s+in\b")
 
 
@@ -52,7 +54,11 @@ _LOOKS: dict[str, Callable[[Node, Map], bool]] = {
     "else": _chosen,
     "absent": _chosen,
     "first": lambda value, node: isinstance(value, List) and len(value.items) > 1,
-    "copy": lambda value, node: isinstance(value, List) and all(text_in(item) for item in value.items),
+    "copy": lambda value, node: (
+        isinstance(value, List)
+        and all(text_in(item) for item in value.items)
+        or bool(_OTHER_FIELD.match(text_in(value) or ""))
+    ),
     "value": _alone,
     "join_by": lambda value, node: isinstance(value, Scalar),
     "lost": lambda value, node: (

@@ -6,10 +6,11 @@ here; only what reads the caller's own headers stays a template.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
+from tollgate.config.forgotten_dollar import forgotten_path
 from tollgate.config.load import Mark, Node, Problem, Scalar
 from tollgate.config.model import Provider
 from tollgate.config.secrets import Secrets
@@ -20,6 +21,7 @@ from tollgate.mapping.filter_table import Filter
 from tollgate.mapping.http_calls import HTTP
 from tollgate.mapping.model_facts import MODEL_FIELDS
 from tollgate.mapping.pieces import Functions, Template, compile_expression, compile_template, compile_url
+from tollgate.mapping.scalars import is_literal
 
 Names = Mapping[str, frozenset[str] | None]
 """The names that a piece may read, with the fields of each."""
@@ -89,6 +91,18 @@ class Pieces:
     def warn(self, at: Node | Mark, message: str, path: str, hint: str) -> None:
         """Note something that loads and was probably not meant."""
         self.warnings.append(self.document.warning(at, message, path, hint))
+
+    def warn_of_literal(self, node: Node, names: Collection[str], *, answer: bool) -> None:
+        """Warn of a text that is a whole template and was probably meant to read data; within another template the
+        compiler does."""
+        if not isinstance(node, Scalar) or not isinstance(node.value, str) or not is_literal(node):
+            return
+        if node.value == "nothing" and not node.quoted:
+            self.warn(node, "`nothing` without the `$` is a text", "", "write $nothing, or quotes around it")
+        elif "}}" in node.value and "{" not in node.value:
+            self.warn(node, "`}}` closes nothing", "", "write `{{` before the expression")
+        elif path := forgotten_path(node.value, names, answer=answer):
+            self.warn(node, f"`{node.value}` stays as it stands", "", f"write {path}")
 
     def names(self, *wanted: str) -> dict[str, frozenset[str] | None]:
         """The names that a template may read, with the fields of each."""

@@ -88,6 +88,8 @@ def compile_sends(pieces: Pieces, node: Map | None, path: str) -> Sends | None:
     names = pieces.names(*_NAMES)
 
     def made(at: Node | None) -> Template | None:
+        if at is not None:
+            pieces.warn_of_literal(at, names, answer=False)
         return pieces.template(at, names, answer=False)
 
     def table(key: str) -> dict[str, Template]:
