@@ -163,6 +163,8 @@ def test_base64_floats_keep_their_exact_float32_values():
         {"base64": "AAAAAA==", "type": "float64"},
         {"base64": "AAAAAA==", "type": "bfloat16"},
         {"base64": "", "type": "int8"},
+        "AADAfw==",
+        {"base64": "AHw=", "type": "float16"},
         {},
         [],
         [1.0, None],

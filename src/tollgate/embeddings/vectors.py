@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import base64
 import binascii
+import math
 import re
 import struct
 import sys
@@ -171,14 +172,15 @@ def vector_text(vector: object) -> bytes:
     if kind not in _FLOATS:
         raise ValueError(f"a vector has the unsupported type {kind}")
     size = struct.calcsize("<" + _FLOATS[kind])
-    return orjson.dumps(struct.unpack(f"<{len(_whole(packed, size)) // size}{_FLOATS[kind]}", packed))
+    return orjson.dumps(_finite(struct.unpack(f"<{len(_whole(packed, size)) // size}{_FLOATS[kind]}", packed)))
 
 
 def packed_vector(vector: object) -> bytes:
     """One vector as a JSON string with base64 of little-endian float32, for clients that read nothing else. Accepts and
     raises the same as `vector_text`."""
     if isinstance(vector, str):
-        _whole(_decoded(vector))
+        packed = _whole(_decoded(vector))
+        _finite(struct.unpack(f"<{len(packed) // 4}f", packed))
         return orjson.dumps(vector)
     if isinstance(vector, list):
         _numbers(vector)
@@ -186,6 +188,13 @@ def packed_vector(vector: object) -> bytes:
     if sys.byteorder == "big":
         floats.byteswap()
     return b'"' + base64.b64encode(floats) + b'"'
+
+
+def _finite(numbers: tuple[float, ...]) -> tuple[float, ...]:
+    """The numbers; ValueError for one that JSON does not have (NaN, infinite), which would be written as null."""
+    if not math.isfinite(sum(numbers)):
+        raise ValueError("a vector holds a number that is not finite")
+    return numbers
 
 
 def _numbers(vector: list[Any]) -> None:
