@@ -8,8 +8,10 @@ from collections.abc import Callable
 
 from tollgate.config.load import Document, List, Map, Mark, Node, Scalar, text_in
 from tollgate.mapping.scalars import path_of
-from tollgate.mapping.scope import Unit
+from tollgate.mapping.scope import Site, Unit
 
+_CONTENT = frozenset({"text", "args", "so_far", "url", "data", "content", "arguments", "input"})
+"""Fields whose value hardly is a single word that is always the same."""
 _EXPRESSIONS = ("each", "when", "match")
 _OTHER_FIELD = re.compile(r"\$\w*(?:\.\w+)*(?<!\.copy)\Z")
 """A path, but not that of a field of the same name."""
@@ -27,6 +29,15 @@ def check_directive(unit: Unit, node: Map, key: str) -> None:
             f"`{key}` without the `$` is a field of that name",
             f"write ${key}, or quotes around the name of a field",
         )
+
+
+def check_bare_name(site: Site, key: str, value: Node) -> None:
+    """Warn of a content that is a text and the name of data that the file defines: `text: t` beside `$each: $t`."""
+    if key not in _CONTENT or not isinstance(value, Scalar) or value.quoted or not isinstance(value.value, str):
+        return
+    var = site.scope.names.get(value.value)
+    if var is not None and var.own:
+        site.unit.warn(value, f"`{value.value}` is a text here", f"write ${value.value}, or quotes around the text")
 
 
 def quoted(document: Document, mark: Mark) -> bool:

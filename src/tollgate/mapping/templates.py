@@ -26,7 +26,7 @@ from tollgate.mapping.directive_table import BEFORE, DIRECTIVES, VALUES
 from tollgate.mapping.reads import gathered
 from tollgate.mapping.scalars import NOTHING_WORD, is_literal, lower_scalar, path_of
 from tollgate.mapping.scope import Lowered, Scope, Site, Unit, suggest
-from tollgate.mapping.slips import check_directive
+from tollgate.mapping.slips import check_bare_name, check_directive
 
 
 def emit(site: Site, node: Node, dest: Destination) -> None:
@@ -184,6 +184,8 @@ def _emit_fields(site: Site, node: Map, dest: Destination) -> None:
         key, mark = next(iter(node.keys.items()))
         site.unit.mistake(mark, f"`{key}` has nothing to act on", "add fields, or $value")
         return
+    for key, value in entries:
+        check_bare_name(site, key, value)
     if "$copy" in node.entries and directives.copy.overlaps(node):
         entries.sort(key=lambda entry: entry[0] != "$copy")  # written fields come after it, and win
     first = 0

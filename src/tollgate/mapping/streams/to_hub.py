@@ -13,6 +13,7 @@ from tollgate.mapping.names import ENGINE, EVENT, RUN, SEEN, WHOLE, document_var
 from tollgate.mapping.reads import Reads
 from tollgate.mapping.scalars import NOTHING_WORD, lower_words
 from tollgate.mapping.scope import Scope, Site, Unit, known_words, suggest
+from tollgate.mapping.slips import check_bare_name
 from tollgate.mapping.streams.operations import BESIDE, OPERATIONS
 
 STREAM_IN = "stream_to_hub"
@@ -179,6 +180,8 @@ def _emit_fields(site: Site, name: str, node: Node, line: int) -> None:
         return
     if not _checked_keys(site, name, node):
         return
+    for key, value in node.entries.items():
+        check_bare_name(site, key, value)
     given = {
         key: templates.value_of(site.under(f"{name}.{key}"), value).py
         for key, value in node.entries.items()
