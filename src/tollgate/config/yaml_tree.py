@@ -103,18 +103,18 @@ class Tree:
                 keys[key] = place
                 value = entries[key] = self._node(self.next(), depth + 1)
                 if _SLIP.search(key) and not getattr(inner, "style", "'"):
-                    self._report_slip(place, key, value, bool(event.flow_style))
+                    self._report_slip(inner, place, value)
                 continue
             self._unread(self.next(), place)
         return Map(entries, keys, mark, bool(event.flow_style))
 
-    def _report_slip(self, place: Mark, key: str, value: Node, in_braces: bool) -> None:
-        """Report an unquoted key that is no key: `{a:1}`, and `a": 1`. On a line of its own a model's id may have a
-        colon and no value: `acme/large:free:`."""
+    def _report_slip(self, event: Any, place: Mark, value: Node) -> None:
+        """Report an unquoted key that is no key: `{a:1}`, and `a": 1`. In `{a:1: }` it is one, as a colon follows."""
+        key, end = event.value, event.end_mark
         if key[-1] in "\"'":
             message = f"key `{key}` ends in a quotation mark that nothing opens"
             self._report(place, message, "inside { } a value with a comma in it stands in quotes")
-        elif in_braces and isinstance(value, Scalar) and not value.text and not value.quoted:
+        elif (value.mark.line, value.mark.column) == (end.line + 1, end.column + 1):
             self._report(place, f"`{key}` has no value", "a blank is missing behind its `:`")
 
     def _key(self, event: Any, place: Mark) -> str | None:
