@@ -97,6 +97,8 @@ def test_the_summary_is_the_default_report(used: Tollgate) -> None:
 def test_a_query_in_place_of_a_report_is_told_where_it_belongs(used: Tollgate) -> None:
     done = used("usage", "FROM usage")
     assert done.code == 2 and 'a query is given with --sql: tollgate usage --sql "FROM usage"' in done.err
+    done = used("usage", "by-model", "--sql", "FROM usage")
+    assert done.code == 2 and "a report, --sql and --columns each print something of their own" in done.err
 
 
 @pytest.mark.parametrize("report", sorted(REPORTS))

@@ -42,7 +42,7 @@ With --sql any query over the view `usage` instead; --columns explains its colum
 hold for free SQL too. Other programs read the same files with
 FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true)."""
 )
-@click.argument("report", type=_Report(tuple(REPORTS)), default="summary", required=False, metavar="[REPORT]")
+@click.argument("report", type=_Report(tuple(REPORTS)), required=False, metavar="[REPORT]")
 @click.option(
     "--sql",
     help="A query of your own over `usage`; - reads it from stdin. Of several statements the last is shown.",
@@ -73,7 +73,7 @@ FROM read_duckdb('usage/**/*.duckdb', table_name = 'usage', union_by_name = true
 @config_option
 def command(
     path: Path | None,
-    report: str,
+    report: str | None,
     sql: str | None,
     since: str | None,
     until: str | None,
@@ -83,6 +83,8 @@ def command(
     columns: bool,
     **names: Any,
 ) -> None:
+    if sum((report is not None, sql is not None, columns)) > 1:
+        raise click.UsageError("a report, --sql and --columns each print something of their own; give one of them")
     if form is None:
         ending = output.suffix[1:].lower() if output is not None else ""
         form = ending if ending in _FILE_FORMS else "table"
@@ -98,7 +100,7 @@ def command(
     if columns:
         sql = "FROM columns"
     if sql is None:
-        query, filters = report_query(report, filters)
+        query, filters = report_query(report or "summary", filters)
     else:
         query = sys.stdin.read() if sql == "-" else sql
     if not columns and not any(folder.glob("*/*.duckdb")):
