@@ -110,6 +110,21 @@ def test_errors_become_text(error, message):
             {"data": "PHN2Zy8+", "context_type": "image/svg+xml"},
             id="data URL as text",
         ),
+        pytest.param(
+            {"url": "data:image/svg+xml;utf8,%3Csvg/%3E"},
+            {"data": "PHN2Zy8+", "context_type": "image/svg+xml"},
+            id="data URL as escaped text",
+        ),
+        pytest.param(
+            {"url": "data:image/png;base64,_-8%3D"},
+            {"data": "/+8=", "context_type": "image/png"},
+            id="escaped data in the URL-safe alphabet",
+        ),
+        pytest.param(
+            {"data": "_-8", "context_type": 5},
+            {"data": "/+8=", "context_type": "application/octet-stream"},
+            id="URL-safe alphabet without padding, and a type that is no text",
+        ),
     ],
 )
 def test_an_image_is_read_in_every_form(given, wanted):

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote, unquote_to_bytes
 
 from tollgate.media_types import type_by_bytes
 from tollgate.wire import GENERATION_STATUSES, PICTURE_FIELDS, GenerationStatus
@@ -86,10 +87,12 @@ def read_image(item: object) -> dict[str, Any] | None:
         if isinstance(value, str) and value[:5].lower() == "data:":
             del picture[name]
             picture.update(_inline(value, picture.get("context_type")))
-        elif value is not None and not isinstance(value, str):
+    for name in ("url", "data", "context_type"):
+        if not isinstance(picture.get(name, ""), str):
             del picture[name]
     data = picture.get("data")
     if data is not None and _is_base64(data):
+        data = picture["data"] = _standard(data)
         picture.setdefault("context_type", type_of(data))
     else:
         picture.pop("data", None)
@@ -118,13 +121,22 @@ def _is_base64(data: str) -> bool:
     return all(_BASE64.fullmatch(part) for part in parts)
 
 
+def _standard(data: str) -> str:
+    """Base64 as clients' decoders read it: some skip the `-` and `_` of the URL-safe alphabet without a word, and few
+    do without the padding."""
+    data = data.replace("-", "+").replace("_", "/")
+    return data if "\n" in data else data + "=" * (-len(data) % 4)
+
+
 def _inline(url: str, declared: object) -> dict[str, Any]:
     match = _DATA_URL.match(url, 0, _MOST_HEAD)
     if match is None:
         return {}
     data = url[match.end() :]
     if not match[2]:
-        data = base64.b64encode(data.encode()).decode()
+        data = base64.b64encode(unquote_to_bytes(data)).decode()
+    elif "%" in data:
+        data = unquote(data)
     return {"data": data, "context_type": match[1] or (declared if isinstance(declared, str) else type_of(data))}
 
 
