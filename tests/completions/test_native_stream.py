@@ -28,7 +28,7 @@ from tollgate.sse import Decoder
 PROVIDER = """
 provider: acme
 url: https://api.acme.example/v1
-speaks: {chat: /chat/completions, responses: /responses, messages: /messages}
+speaks: {chat: /chat/completions, messages: /messages}
 models: {acme/large: {}}
 """
 
@@ -36,8 +36,7 @@ models: {acme/large: {}}
 @cache
 def route(dialect: str) -> tuple[Any, dict[str, Any]]:
     """A route that speaks the client's format, and the mappings."""
-    names = ("chat", "responses", "messages")
-    mappings = {name: compile_mapping(read_file(built_in_mappings() / f"{name}.yaml")) for name in names}
+    mappings = {name: compile_mapping(read_file(built_in_mappings() / f"{name}.yaml")) for name in ("chat", "messages")}
     return offer_of(PROVIDER, endpoint=dialect, mappings=mappings), mappings
 
 
@@ -359,23 +358,15 @@ def test_events_keep_their_order_where_a_message_delta_without_usage_comes_befor
 
 
 @pytest.mark.parametrize("size", [1, 9999])
-@pytest.mark.parametrize("dialect", ["messages", "responses"])
-def test_events_without_names_get_those_of_their_types(dialect, size):
-    """Anthropic's SDKs ignore an event without a name (CLIENTS); OpenRouter's responses have none (FACTS 4)."""
-    events = {
-        "messages": [
-            {"type": "message_start", "message": {"id": "a", "content": [], "usage": {"input_tokens": 3}}},
-            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Yes"}},
-            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}},
-            {"type": "message_stop"},
-        ],
-        "responses": [
-            {"type": "response.created", "sequence_number": 0, "response": {"id": "r"}},
-            {"type": "response.output_text.delta", "sequence_number": 1, "item_id": "m", "delta": "Yes"},
-            {"type": "response.completed", "sequence_number": 2, "response": {"id": "r", "usage": {}}},
-        ],
-    }[dialect]
-    raw, stream = sse(*events), native(dialect)
+def test_events_of_messages_without_names_get_those_of_their_types(size):
+    """Anthropic's SDKs ignore an event without a name (CLIENTS). OpenAI's do not."""
+    events = [
+        {"type": "message_start", "message": {"id": "a", "content": [], "usage": {"input_tokens": 3}}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Yes"}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}},
+        {"type": "message_stop"},
+    ]
+    raw, stream = sse(*events), native("messages")
     out = b"".join(stream.feed(raw[at : at + size]) for at in range(0, len(raw), size))
     assert (stream.close(), out + stream.tail(), stream.error) == (b"", named(*events), None)
 

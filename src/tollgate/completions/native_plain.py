@@ -133,7 +133,7 @@ class NativePlain(NativeStream):
 
     def _event(self, event: Event, out: list[bytes]) -> None:
         parsed = parsed_event(event.data) if event.data else None
-        if event.name is None and isinstance(parsed, dict):
+        if event.name is None and self._dialect == "messages" and isinstance(parsed, dict):
             event = self._named(event, parsed.get("type"))
         if self.ended:
             if self._tap.stop == "error" and self._tap.error is None and event.data:
@@ -164,8 +164,8 @@ class NativePlain(NativeStream):
         (self._held if self.ended or self._lacking is not None else out).append(valid_utf8(event.raw))
 
     def _named(self, event: Event, kind: object) -> Event:
-        """An event without a name, with the one of its type: Anthropic's SDKs ignore nameless events (CLIENTS), and
-        some services send no names (FACTS 4). The events that follow need theirs, too, so each of them is read."""
+        """An event of messages without a name, with the one of its type: Anthropic's SDKs ignore nameless events
+        (CLIENTS). The events that follow need theirs, too, so each of them is read."""
         if not isinstance(kind, str) or not kind.isprintable():
             return event
         self._marks = None
