@@ -170,7 +170,7 @@ def _problems(document: Document, root: Map, error: ValidationError) -> Iterator
             mark = node.keys.get(key, node.mark) if isinstance(node, Map) else node.mark
             wanted = schema.get("wanted", "another name")
             shown = key[:_MAX_SHOWN].replace("\n", " ")
-            yield problem(mark, f'found "{shown}", wanted {wanted}'), (*path, key)
+            yield problem(mark, f'found "{shown}", wanted {wanted}', hint=_foreign(key)), (*path, key)
         case "minItems" | "minProperties":
             kind = "list" if isinstance(node, List) else "map"
             yield problem(node, f"found an empty {kind}, wanted at least one entry"), path
@@ -225,6 +225,8 @@ def _hint(node: Node, error: ValidationError, schema: dict[str, Any]) -> str:
     if error.validator == "enum" and isinstance(node, Scalar):
         known = [str(word) for word in schema["enum"]]
         return did_you_mean(str(node.value), known) or _OTHERWISE.get(node.text.lower(), "")
+    if error.validator == "pattern":
+        return _foreign(str(error.instance))
     if error.validator != "type":
         return ""
     if isinstance(node, Scalar):
@@ -232,6 +234,12 @@ def _hint(node: Node, error: ValidationError, schema: dict[str, Any]) -> str:
     if kinds == ["array"]:
         return "put a dash before each entry"
     return "keys with values, without dashes" if kinds[:1] == ["object"] else ""
+
+
+def _foreign(text: str) -> str:
+    """A hint at a character that cannot be seen, or looks like an ASCII one: a Cyrillic a."""
+    odd = next((character for character in text if not character.isascii()), "")
+    return f"it has the character U+{ord(odd):04X}" if odd else ""
 
 
 def _cure(node: Scalar, kinds: list[str], wanted: str, items: list[str]) -> str:
