@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from tollgate.mapping.json_schemas import alternated, closed, enumerated, modern, unbounded
+from tollgate.mapping.json_schemas import alternated, closed, enumerated, modern, plainly_patterned, unbounded
 
 
 def test_a_modern_schema_is_not_copied() -> None:
@@ -75,6 +76,33 @@ def test_an_empty_text_in_a_list_is_in_the_description() -> None:
 def test_a_schema_without_fixed_texts_is_not_copied() -> None:
     schema = {"properties": {"const": {"type": "string"}, "b": {"const": True}}, "default": {"const": "a"}}
     assert enumerated(schema) is schema
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"^(?!__.*__$)[a-z]+$",
+        r"a(?<=b)",
+        r"\\(?=a)",
+        r"[^\p{Cc}]",
+        "(?<name>a)",
+        r"\u{1F600}",
+        r"\cA",
+        r"\\\e",
+    ],
+)
+def test_a_pattern_that_only_javascript_can_match_is_in_the_description(pattern: str) -> None:
+    schema = {"items": {"anyOf": [{"properties": {"pattern": {"description": "One.", "pattern": pattern}}}]}}
+    made = {"properties": {"pattern": {"description": f"One.\n\npattern: {json.dumps(pattern)}"}}}
+    assert plainly_patterned(schema) == {"items": {"anyOf": [made]}}
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"^(?:a|b)[(?]+\(?=\d{2}$", "(?P<name>a)", r"\u00e9\\p{L}\/", "[[a]&&b]", "", None, 1]
+)
+def test_a_schema_with_other_patterns_is_not_copied(pattern: object) -> None:
+    schema = {"properties": {"pattern": {"pattern": pattern}}, "default": {"pattern": "(?=a)"}}
+    assert plainly_patterned(schema) is schema
 
 
 @pytest.mark.parametrize(

@@ -237,6 +237,11 @@ FILTERS: dict[str, Filter] = {
             name="enum_schema",
         ),
         _filter(
+            json_schemas.plainly_patterned,
+            '{\'pattern\': \'^(?!a)\'} | plain_patterns_schema → {"description":"pattern: \\"^(?!a)\\""}',
+            name="plain_patterns_schema",
+        ),
+        _filter(
             typed_schemas.typed,
             "{'type': 'object', 'anyOf': [{'required': ['a']}]} | typed_schema → "
             '{"anyOf":[{"type":"object","required":["a"]}]}',

@@ -6,6 +6,7 @@ schemas (a property called `minimum`, a list of examples) are left alone.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tollgate.mapping.schema_walk import NAMED, ONE, SEVERAL, everywhere, inside, target_of
@@ -19,6 +20,11 @@ _ELSEWHERE = {"$ref", "anyOf", "oneOf", "allOf", "enum", "const"}
 """Keywords that say elsewhere what an object consists of."""
 _VALUES = ("default", "const")
 """Keywords whose value may be null."""
+_ONLY_JAVASCRIPT = re.compile(
+    r"(?<!\\)(?:\\\\)*(?:\(\?<?[=!]|\(\?<[^\W\d]|\\(?:[CE-RTVXYce-ehijklmopqyz]|u(?![0-9A-Fa-f]{4})|x(?![0-9A-Fa-f]{2})))"
+)
+"""Where a pattern looks ahead or behind, names a group as JavaScript does, or has a letter behind a backslash that
+Python's `re` does not know. No pattern is compiled to find out: that takes milliseconds for some of ten letters."""
 
 
 def closed(schema: Object) -> dict[str, Any] | None:
@@ -73,6 +79,17 @@ def enumerated(schema: Object) -> dict[str, Any] | None:
     if type(schema) is not dict:
         return None
     return everywhere(schema, _enumerate) if _is_unlisted(schema) else schema
+
+
+def plainly_patterned(schema: Object) -> dict[str, Any] | None:
+    """A JSON schema whose patterns have nothing that only JavaScript has (`\\p{L}`), and look neither ahead nor behind:
+    other ones are in the description. One without such is returned unchanged.
+
+    {"type": "string", "pattern": "^(?!a)"} -> {"type": "string", "description": "pattern: \\"^(?!a)\\""}
+    """
+    if type(schema) is not dict:
+        return None
+    return everywhere(schema, _say_pattern) if _is_hard_to_match(schema) else schema
 
 
 def alternated(schema: Object) -> dict[str, Any] | None:
@@ -155,6 +172,20 @@ def _enumerate(schema: dict[str, Any]) -> dict[str, Any]:
         _describe(schema, f"enum: {json_text(values)}")
         if listed := [value for value in values if value != ""]:
             schema["enum"] = listed
+    return schema
+
+
+def _is_hard_to_match(schema: dict[str, Any]) -> bool:
+    return _has_hard_pattern(schema) or any(map(_is_hard_to_match, inside(schema, NAMED)))
+
+
+def _has_hard_pattern(schema: dict[str, Any]) -> bool:
+    return type(pattern := schema.get("pattern")) is str and _ONLY_JAVASCRIPT.search(pattern) is not None
+
+
+def _say_pattern(schema: dict[str, Any]) -> dict[str, Any]:
+    if _has_hard_pattern(schema):
+        _describe(schema, f"pattern: {json_text(schema.pop('pattern'))}")
     return schema
 
 
