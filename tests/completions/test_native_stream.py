@@ -23,7 +23,7 @@ from tollgate.config.files import built_in_mappings
 from tollgate.config.load import read_file
 from tollgate.errors import AnswerLost
 from tollgate.mapping import compile_mapping
-from tollgate.sse import Decoder
+from tollgate.sse import BOM, Decoder
 
 PROVIDER = """
 provider: acme
@@ -366,9 +366,10 @@ def test_events_of_messages_without_names_get_those_of_their_types(size):
         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}},
         {"type": "message_stop"},
     ]
-    raw, stream = sse(*events), native("messages")
-    out = b"".join(stream.feed(raw[at : at + size]) for at in range(0, len(raw), size))
-    assert (stream.close(), out + stream.tail(), stream.error) == (b"", named(*events), None)
+    for raw in (sse(*events), BOM + sse(*events), sse(*events).replace(b"data: ", b"event:\ndata: ")):
+        stream = native("messages")
+        out = b"".join(stream.feed(raw[at : at + size]) for at in range(0, len(raw), size))
+        assert (stream.close(), out + stream.tail(), stream.error) == (b"", named(*events), None)
 
 
 def test_a_messages_stream_passes_byte_for_byte_and_holds_its_last_event():

@@ -169,7 +169,8 @@ class NativePlain(NativeStream):
         if not isinstance(kind, str) or not kind.isprintable():
             return event
         self._marks = None
-        return event._replace(name=kind, raw=b"event: %b\n%b" % (kind.encode(), event.raw))
+        # not put before the raw bytes, which may begin with a byte order mark, or have an empty name that would win
+        return event._replace(name=kind, raw=encode(event.data, kind))
 
     def _second_start(self, message: Any) -> UpstreamFailed | None:
         """The error where a message begins within another one: a proxy asked again, and added the second answer to the
