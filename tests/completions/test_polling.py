@@ -437,6 +437,7 @@ MISTAKES = {
     "the last answer before it exists": (POLL.replace("$.id", "$last.id"), "unknown name `$last`"),
     "keep without fetch": (POLL + "      keep: {a: $.b}\n", "`keep` has no effect without `fetch`"),
     "no method": (POLL.replace("GET /jobs", "/jobs"), "wanted a method and an address"),
+    "a stray quotation mark": (POLL.replace("$.id }}", "$.id }}'"), "ends in a quotation mark that nothing opens"),
     "no condition": (POLL.replace("while: $.status in ['queued', 'running']", ""), "while"),
     "an unknown name": (POLL.replace("$.id", "$job.id"), "unknown name `$job`"),
     "embeddings": (

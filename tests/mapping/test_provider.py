@@ -430,7 +430,7 @@ def test_the_header_and_the_expiry_of_a_token_are_checked(more, message):
         ("request: [{set: {a: vars.org, b: x.y, c: $vars.org}}]", ["`vars.org` stays as it stands"]),
         ("response: [{set: {object: chat.completion}}]", []),
         (
-            "images: {submit: {call: POST https://a.example, body: input.image, headers: {x-a: nothing}, result: {}}}",
+            "images: {submit: {call: POST https://a.io/?n='a', body: input.image, headers: {a: nothing}, result: {}}}",
             ["`input.image` stays as it stands", "`nothing` without the `$` is a text"],
         ),
         ('response: [{set: {a: " \'x\' }}", b: "{}}"}}]', ["`}}` closes nothing"]),
