@@ -86,6 +86,8 @@ def test_usage_is_inserted_without_changing_the_rest():
     empty.with_usage(wanted)
     inserted = b'{"prompt_tokens":9,"total_tokens":9}'
     assert b"".join(empty.blocks()) == b'{"data":[{"embedding":[1.0],"usage":null}],"usage": %b,"model":"m"}' % inserted
+    within = b'{"data":[{"embedding":[1.0]}],"meta":{"usage":null},"usage":{"prompt_tokens":3}}'
+    assert as_native([within]).usage == {"prompt_tokens": 3}
     apart = {"data": [{"embedding": [1.0], "usage": {"prompt_tokens": 3}}], "model": "m"}
     own = as_native([json.dumps(apart).encode()])
     own.with_usage(wanted)

@@ -88,8 +88,8 @@ def as_native(blocks: list[bytes]) -> Native | None:
     if vector is None or vector[1] != b"[" or not tail.rstrip().endswith(b"}"):
         return None
     data_ends = tail.rfind(b"]")  # of `data`: usually nothing after it holds a list
-    found = next(_usages(tail, max(data_ends, 0), len(tail)), None) or next(
-        # each vector may have its own usage, too
+    found = next((each for each in _usages(tail, max(data_ends, 0), len(tail)) if each[0] is not None), None) or next(
+        # each vector may have its own usage, too, and other fields a null
         (each for each in _usages(tail, max(0, len(tail) - _NEAR), len(tail)) if _open_braces(tail[each[2] :]) == -1),
         None,
     )
