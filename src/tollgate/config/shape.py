@@ -274,7 +274,7 @@ _SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
 """Time spans as people write them, where seconds are expected: 15m -> 900."""
 
 
-_DAY = re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])")
+_DAY = re.compile(r"(?:19[7-9]|20[0-9])[0-9]-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])")
 _SIZE = re.compile(r"([0-9]{1,6})\s*([kKmMgG])(i?[bB])?")
 """Sizes as people write them, where bytes are expected: 32 MiB -> 33554432."""
 _POWER = re.compile(r"([1-9][0-9]{0,8})[eE]\+?0*([0-9])")
