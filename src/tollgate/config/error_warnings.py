@@ -12,7 +12,7 @@ from tollgate.config.provider_schema import ERROR_LISTS
 _PRESENT = re.compile(r"(\$\.\w+)( is present)?")
 """A condition that holds for every body that has a field."""
 
-_FIELD_IS = re.compile(r"(?:\.\w+)+ (?:==|in) (?!.*(?:\bor\b|\bif\b|\bnone\b|!=)).+")
+_FIELD_IS = re.compile(r"(?:\.\w+)+ (?:==|in) (?!.*(?:\bor\b|\bif\b|\bnone\b|!=)).+", re.DOTALL)
 """What is behind the path of a field in a condition that a field below it has one of some values, and perhaps more."""
 
 
