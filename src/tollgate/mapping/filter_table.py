@@ -121,6 +121,7 @@ FILTERS: dict[str, Filter] = {
         _filter(filters.from_base64, "'aGk=' | from_base64 → \"hi\""),
         _filter(filters.base64_to_hex, "'aGk=' | base64_to_hex → \"6869\""),
         _filter(filters.hex_to_base64, "'6869' | hex_to_base64 → \"aGk=\""),
+        _filter(filters.media_type, "'iVBORw0KGgo=' | media_type → \"image/png\""),
         _filter(digests.to_base64, "'hi' | to_base64 → \"aGk=\"", fits={0: _one_of(digests.ALPHABETS)}),
         _filter(
             digests.digest,

@@ -17,6 +17,7 @@ from tollgate.json_bounds import MAX_DEPTH, too_deep, too_many
 from tollgate.mapping.failures import Fault
 from tollgate.mapping.json_value import json_value
 from tollgate.mapping.values import NUMBERS, Bool, List, Number, Object, Text, in_json, joined, text_of
+from tollgate.media_types import type_by_bytes
 from tollgate.wording import clipped
 
 if TYPE_CHECKING:
@@ -121,6 +122,14 @@ def base64_to_hex(value: Text) -> str | None:
     """Bytes written in base64, such as a picture, in hexadecimal digits; absent when it is not that."""
     try:
         return _unpacked(value).hex() if type(value) is str else None
+    except ValueError:
+        return None
+
+
+def media_type(value: Text) -> str | None:
+    """The media type of a file in base64 by its first bytes, whatever it is said to be; absent when it is not known."""
+    try:
+        return type_by_bytes(_unpacked(value[:16])) if type(value) is str else None
     except ValueError:
         return None
 
