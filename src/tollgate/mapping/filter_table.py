@@ -13,7 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tollgate.mapping import digests, filters, inlined_schemas, join_parts, json_schemas, seal, typed_schemas
+from tollgate.mapping import (
+    digests,
+    filters,
+    inlined_schemas,
+    join_parts,
+    json_schemas,
+    packed_bytes,
+    seal,
+    typed_schemas,
+)
 from tollgate.mapping.values import KINDS, json_text
 
 _MOST = 9
@@ -118,10 +127,10 @@ FILTERS: dict[str, Filter] = {
         _filter(json_text, """{'a': 1} | json → "{\\"a\\":1}\"""", name="json", total=True),
         _filter(filters.parse_json, '\'{"a":1}\' | parse_json → {"a":1}'),
         _filter(filters.arguments, '\'{"a":\' | arguments → {"INVALID_JSON":"{\\"a\\":"}'),
-        _filter(filters.from_base64, "'aGk=' | from_base64 → \"hi\""),
-        _filter(filters.base64_to_hex, "'aGk=' | base64_to_hex → \"6869\""),
-        _filter(filters.hex_to_base64, "'6869' | hex_to_base64 → \"aGk=\""),
-        _filter(filters.media_type, "'iVBORw0KGgo=' | media_type → \"image/png\""),
+        _filter(packed_bytes.from_base64, "'aGk=' | from_base64 → \"hi\""),
+        _filter(packed_bytes.base64_to_hex, "'aGk=' | base64_to_hex → \"6869\""),
+        _filter(packed_bytes.hex_to_base64, "'6869' | hex_to_base64 → \"aGk=\""),
+        _filter(packed_bytes.media_type, "'iVBORw0KGgo=' | media_type → \"image/png\""),
         _filter(digests.to_base64, "'hi' | to_base64 → \"aGk=\"", fits={0: _one_of(digests.ALPHABETS)}),
         _filter(
             digests.digest,

@@ -7,7 +7,6 @@ object with a loss note in an answer.
 
 from __future__ import annotations
 
-import base64
 import functools
 import re
 from math import inf
@@ -17,7 +16,6 @@ from tollgate.json_bounds import MAX_DEPTH, too_deep, too_many
 from tollgate.mapping.failures import Fault
 from tollgate.mapping.json_value import json_value
 from tollgate.mapping.values import NUMBERS, Bool, List, Number, Object, Text, in_json, joined, text_of
-from tollgate.media_types import type_by_bytes
 from tollgate.wording import clipped
 
 if TYPE_CHECKING:
@@ -98,48 +96,6 @@ def _once_more(text: str) -> Any:
     except ValueError:
         return text
     return found if type(found) is dict else text
-
-
-def from_base64(value: Text, context: Context) -> str | None:
-    """The text inside base64 text, of either alphabet and with or without padding; absent when it is not that.
-
-    Where a piece of a stream is read, which may end inside a character, bytes that are not UTF-8 become surrogates.
-    """
-    if type(value) is not str:
-        return None
-    try:
-        return _unpacked(value).decode(errors="surrogateescape" if context.in_pieces else "strict")
-    except ValueError:
-        return None
-
-
-def _unpacked(value: str) -> bytes:
-    """The bytes inside base64 text; ValueError when it is not that, also for letters beyond ASCII."""
-    return base64.b64decode(value.replace("-", "+").replace("_", "/") + "=" * (-len(value) % 4), validate=True)
-
-
-def base64_to_hex(value: Text) -> str | None:
-    """Bytes written in base64, such as a picture, in hexadecimal digits; absent when it is not that."""
-    try:
-        return _unpacked(value).hex() if type(value) is str else None
-    except ValueError:
-        return None
-
-
-def media_type(value: Text) -> str | None:
-    """The media type of a file in base64 by its first bytes, whatever it is said to be; absent when it is not known."""
-    try:
-        return type_by_bytes(_unpacked(value[:16])) if type(value) is str else None
-    except ValueError:
-        return None
-
-
-def hex_to_base64(value: Text) -> str | None:
-    """Bytes written in hexadecimal digits in base64; absent when it is not that."""
-    try:
-        return base64.b64encode(bytes.fromhex(value)).decode() if type(value) is str else None
-    except ValueError:
-        return None
 
 
 def lower(value: Text) -> str | None:
