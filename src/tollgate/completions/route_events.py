@@ -193,7 +193,7 @@ class Reframed:
 
     def __init__(self, offer: Offer, dialect: str) -> None:
         self._events = RouteEvents(offer)
-        self._end = "end" if offer.framing == "enveloped" else None
+        self._enveloped = offer.framing == "enveloped"
         self._named = dialect != "chat"
         self._ended = False
 
@@ -213,7 +213,8 @@ class Reframed:
     def _encode(self, events: list[Received]) -> bytes:
         out = []
         for name, event, _ in events:
-            if event is None or self._end == name is not None and not (isinstance(event, dict) and event.get("error")):
+            failed = isinstance(event, dict) and event.get("error")
+            if event is None or self._enveloped and name == "end" and not failed:
                 continue
             if self._named and isinstance(event, dict) and isinstance(event.get("type"), str):
                 name = event["type"]

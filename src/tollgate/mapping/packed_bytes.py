@@ -28,9 +28,16 @@ def from_base64(value: Text, context: Context) -> str | None:
         return None
 
 
+def standard_base64(value: str) -> str:
+    """Base64 in the standard alphabet and with its padding, as clients' decoders read it: some skip the `-` and `_` of
+    the URL-safe one without a word. Line breaks stay."""
+    letters = len(value) - value.count("\n") - value.count("\r")
+    return value.replace("-", "+").replace("_", "/") + "=" * (-letters % 4)
+
+
 def _unpacked(value: str) -> bytes:
     """The bytes inside base64 text; ValueError when it is not that, also for letters beyond ASCII."""
-    return base64.b64decode(value.replace("-", "+").replace("_", "/") + "=" * (-len(value) % 4), validate=True)
+    return base64.b64decode(standard_base64(value), validate=True)
 
 
 def base64_to_hex(value: Text) -> str | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, unquote_to_bytes
 
+from tollgate.mapping.packed_bytes import standard_base64
 from tollgate.media_types import type_by_bytes
 from tollgate.wire import GENERATION_STATUSES, PICTURE_FIELDS, GenerationStatus
 
@@ -92,7 +93,7 @@ def read_image(item: object) -> dict[str, Any] | None:
             del picture[name]
     data = picture.get("data")
     if data is not None and _is_base64(data):
-        data = picture["data"] = _standard(data)
+        data = picture["data"] = standard_base64(data)
         picture.setdefault("context_type", type_of(data))
     else:
         picture.pop("data", None)
@@ -119,13 +120,6 @@ def _is_base64(data: str) -> bool:
     """Whether a text can be a picture in base64, and is not an error's words or an address."""
     parts = (data,) if len(data) <= _MOST_CHECKED else (data[:_ENDS], data[-_ENDS:])
     return all(_BASE64.fullmatch(part) for part in parts)
-
-
-def _standard(data: str) -> str:
-    """Base64 as clients' decoders read it: some skip the `-` and `_` of the URL-safe alphabet without a word, and few
-    do without the padding."""
-    data = data.replace("-", "+").replace("_", "/")
-    return data if "\n" in data else data + "=" * (-len(data) % 4)
 
 
 def _inline(url: str, declared: object) -> dict[str, Any]:
